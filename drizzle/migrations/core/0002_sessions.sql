@@ -1,0 +1,16 @@
+create table node_sessions (
+  id uuid primary key,
+  node_id text not null references nodes (id),
+  gateway_id text not null,
+  epoch bigint not null,
+  role text not null,
+  cert_serial text not null,
+  peer text not null default '',
+  boot_id text not null default '',
+  started_at timestamptz not null default now(),
+  last_seen_at timestamptz not null default now(),
+  ended_at timestamptz,
+  end_reason text
+) with (fillfactor = 70);
+create index node_sessions_live on node_sessions (node_id) where ended_at is null;
+create index node_sessions_gateway on node_sessions (gateway_id) where ended_at is null;

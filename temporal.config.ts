@@ -1,0 +1,40 @@
+/**
+ * How this system uses Temporal: namespace, task queues, workflow ids, search attributes. Constants only; the connection
+ * itself comes from the environment or a temporal.toml profile (runtime/temporal.ts).
+ *
+ * A task queue is a trust boundary: a worker polls one queue and can do only what its keys allow.
+ */
+export const defaultNamespace = 'default';
+
+export const taskQueues = Object.freeze({
+  /** Workflows and database activities; its worker holds nothing secret. */
+  control: 'bc-control',
+  /** Everything that signs: command-signing, CA and audit keys. */
+  signing: 'bc-signing',
+  /** `node.root` commands only, under a root-worker certificate. */
+  rootSigning: 'bc-root-signing',
+  /** SSH; resolves host credentials. */
+  hosts: 'bc-hosts',
+} as const);
+
+export type TaskQueue = (typeof taskQueues)[keyof typeof taskQueues];
+
+/** Ids are fixed and readable; a second start of the same id is refused. */
+export const workflowIds = Object.freeze({
+  rotateCommandRoot: 'rotate-command-root',
+  revokeIdentity: (nodeId: string): string => `node/${nodeId}/revoke`,
+  runCommand: (unique: string): string => `command/${unique}`,
+} as const);
+
+export const scheduleIds = Object.freeze({
+  resign: 'bc-resign',
+  reconcileCommands: 'bc-reconcile-commands',
+} as const);
+
+/** Name → Temporal type; the setup registers them, and workers refuse to start where one is missing. */
+export const searchAttributes = Object.freeze({
+  BcPhase: 'Keyword',
+  BcWaitingOn: 'KeywordList',
+  BcDeadline: 'Datetime',
+  BcBehind: 'Int',
+} as const);
