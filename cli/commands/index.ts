@@ -1,0 +1,10 @@
+/** Every command module of the program, in the order help shows them. A new module is one line here. */
+import type { Command } from 'commander';
+import type { CliIo } from '../io.ts';
+
+export interface CommandModule {
+  /** Adds the module's commands under `program`; `--json` is read by `command.optsWithGlobals()`. */
+  register(program: Command, io: CliIo): void;
+}
+
+export const commandModules: readonly (() => Promise<CommandModule>)[] = [];
