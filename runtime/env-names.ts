@@ -1,0 +1,52 @@
+/**
+ * Every environment name of this system, with what sets it apart. One table, so that a misspelt name is refused by every
+ * process with the nearest known one, whichever process would have read it.
+ */
+export interface EnvName {
+  readonly summary: string;
+  /** The value never appears in a message, a log line or `doctor`. */
+  readonly secret?: true;
+}
+
+export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
+  BETTER_COMPUTE_HOME: { summary: 'state folder (default .better-compute)' },
+  BETTER_COMPUTE_SECRET: { summary: 'unseals the key bundle', secret: true },
+  BETTER_COMPUTE_PKI: { summary: 'key bundle: path of pki.json, or "database"' },
+  BETTER_COMPUTE_CODEC_KEY: { summary: 'key of the payload codec, base64', secret: true },
+  BETTER_COMPUTE_CODEC: { summary: 'payload codec: on or off' },
+  BETTER_COMPUTE_DATABASE_URL: { summary: 'PostgreSQL; without it start runs an embedded one', secret: true },
+  BETTER_COMPUTE_API_HOST: { summary: 'address the operator API listens on' },
+  BETTER_COMPUTE_API_PORT: { summary: 'port of the operator API' },
+  BETTER_COMPUTE_API_URL: { summary: 'where the CLI finds the operator API' },
+  BETTER_COMPUTE_INTERNAL_HOST: { summary: "address of the api's internal listener" },
+  BETTER_COMPUTE_INTERNAL_PORT: { summary: "port of the api's internal listener" },
+  BETTER_COMPUTE_INTERNAL_URL: { summary: "where a gateway finds the api's internal listener" },
+  BETTER_COMPUTE_GATEWAY_HOST: { summary: 'address the gateway listens on' },
+  BETTER_COMPUTE_GATEWAY_PORT: { summary: 'port of the gateway' },
+  BETTER_COMPUTE_GATEWAY_ID: { summary: 'name of this gateway' },
+  BETTER_COMPUTE_GATEWAY_NAME: { summary: 'server name in the gateway certificate' },
+  BETTER_COMPUTE_GATEWAY_URL: { summary: 'address daemons are told to join' },
+  BETTER_COMPUTE_GATEWAY_REGION: { summary: 'region this gateway reports' },
+  BETTER_COMPUTE_METRICS_HOST: { summary: 'address of /healthz, /readyz and /metrics' },
+  BETTER_COMPUTE_METRICS_PORT: { summary: 'port of /healthz, /readyz and /metrics' },
+  BETTER_COMPUTE_POSTGRES_PORT: { summary: 'port of the embedded PostgreSQL' },
+  BETTER_COMPUTE_TEMPORAL_PORT: { summary: 'port of the local Temporal server' },
+  BETTER_COMPUTE_TEMPORAL_UI_PORT: { summary: 'port of the local Temporal UI' },
+  BETTER_COMPUTE_TLS: { summary: 'folder of the TLS files (default <home>/tls)' },
+  BETTER_COMPUTE_OPERATOR_TOKEN: { summary: 'bearer of the operator API', secret: true },
+  BETTER_COMPUTE_OPERATOR_TOKEN_FILE: { summary: 'file with the bearer of the operator API' },
+  BETTER_COMPUTE_ACTOR: { summary: 'name recorded for what the CLI does' },
+  BETTER_COMPUTE_LOG_LEVEL: { summary: 'trace, debug, info, warn, error or fatal' },
+  BETTER_COMPUTE_TRUST_DOMAIN: { summary: 'trust domain of the deployment' },
+  BETTER_COMPUTE_TRUST_VERSION: { summary: 'lowest trust version to publish' },
+  BETTER_COMPUTE_CACHE: { summary: 'folder of fetched engines' },
+  BETTER_COMPUTE_READY: { summary: 'json: print the ready line on stdout' },
+  BETTER_COMPUTE_EXIT_WITH_PARENT: { summary: '1: end when stdin closes' },
+  BETTER_COMPUTE_DEMONSTRATION_ONLY_ROTATION_TIMES: {
+    summary: 'yes-for-demonstrations-only:<overlapMs>,<marginMs>,<workerLifetimeMs>; never in production',
+  },
+});
+
+export const isEnvName = (name: string): boolean => Object.hasOwn(envNames, name);
+
+export const isSecretEnv = (name: string): boolean => isEnvName(name) && envNames[name]?.secret === true;
