@@ -35,11 +35,13 @@ export function parseEnv<S extends z.ZodRawShape>(
 
 function unknownNames(env: Record<string, unknown>, schema: z.ZodObject): Problem[] {
   const known = new Set([...Object.keys(envNames), ...Object.keys(schema.shape)]);
+  // Compared without the common prefix, which would make every name look near.
+  const tails = [...known].filter((name) => name.startsWith(ours)).map((name) => name.slice(ours.length));
   return Object.keys(env)
     .filter((name) => name.startsWith(ours) && !known.has(name))
     .map((name) => {
-      const near = nearestName(name, known);
-      return { missing: false, text: `${name} is not a name of this system${near === null ? '' : ` (did you mean ${near}?)`}` };
+      const near = nearestName(name.slice(ours.length), tails);
+      return { missing: false, text: `${name} is not a name of this system${near === null ? '' : ` (did you mean ${ours}${near}?)`}` };
     });
 }
 

@@ -5,7 +5,7 @@ export function nearestName(wrong: string, names: Iterable<string>): string | nu
     const distance = editDistance(wrong, name);
     if (best === null || distance < best.distance) best = { name, distance };
   }
-  return best !== null && best.distance <= Math.max(2, wrong.length / 3) ? best.name : null;
+  return best !== null && best.distance <= wrong.length / 3 ? best.name : null;
 }
 
 /** Levenshtein, one row at a time. */
