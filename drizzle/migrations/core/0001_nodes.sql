@@ -15,8 +15,10 @@ create table nodes (
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
+create index nodes_state on nodes (state);
 
 -- One row per certificate. The serial is reserved before it is signed (H-15): cert_der is null until then.
+-- issuer: lower-case hex of SHA-256 over the SPKI of the authority that signs, which outlives the renewal of its certificate.
 create table node_certs (
   issuer text not null,
   serial text not null,

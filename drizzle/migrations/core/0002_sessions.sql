@@ -4,6 +4,7 @@ create table node_sessions (
   gateway_id text not null,
   epoch bigint not null,
   role text not null,
+  cert_issuer text not null,
   cert_serial text not null,
   peer text not null default '',
   boot_id text not null default '',
@@ -12,5 +13,8 @@ create table node_sessions (
   ended_at timestamptz,
   end_reason text
 ) with (fillfactor = 70);
-create index node_sessions_live on node_sessions (node_id) where ended_at is null;
+-- One open session a node: a newer one ends the older in the same transaction. No index holds last_seen_at, so that the
+-- batched presence writes stay inside their page (HOT).
+create unique index node_sessions_live on node_sessions (node_id) where ended_at is null;
+create index node_sessions_ended on node_sessions (ended_at) where ended_at is not null;
 create index node_sessions_gateway on node_sessions (gateway_id) where ended_at is null;

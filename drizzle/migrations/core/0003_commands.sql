@@ -9,6 +9,8 @@ create table node_queue (
   acked_seq bigint not null default 0
 ) with (fillfactor = 70);
 
+-- seq is positive in the log. A command that must not be delivered yet has a negative one and gets its place when it is due.
+-- signature: an encoded bettercompute.common.v1.Signature.
 -- state: 0 open, 1 acked, 2 done, 3 failed, 4 expired, 5 cancelled, 6 rejected, 7 interrupted (domain/commands/states.ts)
 create table node_commands (
   node_id text not null references nodes (id),

@@ -1,2 +1,3 @@
 alter table node_sessions add column trust_version bigint;
-create index node_sessions_gate on node_sessions (trust_version) include (node_id, last_seen_at) where ended_at is null;
+-- Those that never reported come first: they are the ones a refusal names.
+create index node_sessions_gate on node_sessions (trust_version nulls first, node_id) where ended_at is null;

@@ -1,4 +1,4 @@
--- What the deployment publishes. One row; settled under its lock; gateways hand out exactly these signed bytes (H-02).
+-- What the deployment publishes. One row (version 0 until the first publication has committed); settled under its lock; gateways hand out exactly these signed bytes (H-02).
 create table trust_bundle_state (
   id integer primary key check (id = 1),
   version bigint not null,

@@ -1,0 +1,219 @@
+/**
+ * The per-node command log (gateway.md, rules 1 to 3). One statement raises the node's counter and inserts, so the order of
+ * positions is the order of commits per node, and a reader by cursor never passes one that appears later (B69). Several
+ * commands for one node get consecutive positions; node rows are locked in the order of their ids.
+ *
+ * The statement checks again what the signature was made for: the node is active and of the generation in the body. What does
+ * not match is simply not inserted; the caller asks why.
+ */
+import type { CommandStateNumber } from '../../domain/commands/states.ts';
+import { type Executor, instant } from '../client.ts';
+
+export interface NewCommand {
+  readonly id: string;
+  readonly nodeId: string;
+  /** Identity generation the body was signed for. */
+  readonly generation: number;
+  readonly kind: string;
+  readonly lane: string;
+  readonly body: Uint8Array;
+  readonly bodySha256: Uint8Array;
+  readonly signature: Uint8Array;
+  readonly signerRoot: string;
+  readonly signerNotAfter: number;
+  readonly batchId: string | null;
+  readonly requestedBy: string;
+  /** -Infinity: now. In the future: the command stays out of the log until it is due. */
+  readonly notBefore: number;
+  readonly deadline: number;
+}
+
+const one = {
+  name: 'commands-append-one',
+  text: `with raised as (update node_queue q set next_seq = q.next_seq + 1 from nodes n
+           where q.node_id = $1 and n.id = $1 and n.state = 'active' and n.identity_generation = $2
+             and not exists (select from node_commands k where k.id = $3) returning q.next_seq)
+         insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
+           requested_by, not_before, deadline, created_at)
+         select $1, case when $12::timestamptz > $14 then -next_seq else next_seq end, $3, $4, $5, $6, $7, $8, $9, $10, $11, $15, $12, $13, $14
+         from raised on conflict (id) do nothing returning id`,
+};
+
+const many = {
+  name: 'commands-append-many',
+  text: `with input as (
+           select * from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[], $9::text[],
+             $10::timestamptz[], $11::text[], $12::timestamptz[], $13::timestamptz[], $15::text[]) with ordinality
+             as i(node_id, generation, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, not_before, deadline,
+               requested_by, place)),
+         wanted as (
+           select i.* from input i join nodes n on n.id = i.node_id and n.state = 'active' and n.identity_generation = i.generation
+           where not exists (select from node_commands k where k.id = i.id)),
+         locked as (
+           select q.node_id from node_queue q where q.node_id in (select node_id from wanted) order by q.node_id for no key update),
+         raised as (
+           update node_queue q set next_seq = q.next_seq + w.commands
+           from (select node_id, count(*) as commands from wanted group by node_id) w join locked using (node_id)
+           where q.node_id = w.node_id returning q.node_id, q.next_seq - w.commands as base)
+         insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
+           requested_by, not_before, deadline, created_at)
+         select node_id, case when not_before > $14 then -1 else 1 end * (base + row_number() over (partition by node_id order by place)),
+           id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, requested_by, not_before, deadline, $14
+         from wanted join raised using (node_id)
+         on conflict (id) do nothing returning id`,
+};
+
+/** @returns the ids that were appended; the others exist already, or their node is not what they were signed for */
+export async function appendCommands(db: Executor, commands: readonly NewCommand[], now: number): Promise<Set<string>> {
+  const [only] = commands;
+  if (only === undefined) return new Set();
+  const rows = commands.length === 1 ? await db.query<{ id: string }>(one, appendOne(only, now)) : await db.query<{ id: string }>(many, appendMany(commands, now));
+  return new Set(rows.map((row) => row.id));
+}
+
+/** Names, because a text array cannot say "null" by a Date of -Infinity. */
+const notBeforeText = (ms: number): string => (ms === -Infinity ? '-infinity' : new Date(ms).toISOString());
+
+const appendOne = (c: NewCommand, now: number): unknown[] => [
+  c.nodeId,
+  c.generation,
+  c.id,
+  c.kind,
+  c.lane,
+  c.body,
+  c.bodySha256,
+  c.signature,
+  c.signerRoot,
+  instant(c.signerNotAfter),
+  c.batchId,
+  notBeforeText(c.notBefore),
+  instant(c.deadline),
+  instant(now),
+  c.requestedBy,
+];
+
+const appendMany = (list: readonly NewCommand[], now: number): unknown[] => [
+  list.map((c) => c.nodeId),
+  list.map((c) => c.generation),
+  list.map((c) => c.id),
+  list.map((c) => c.kind),
+  list.map((c) => c.lane),
+  list.map((c) => c.body),
+  list.map((c) => c.bodySha256),
+  list.map((c) => c.signature),
+  list.map((c) => c.signerRoot),
+  list.map((c) => instant(c.signerNotAfter)),
+  list.map((c) => c.batchId),
+  list.map((c) => notBeforeText(c.notBefore)),
+  list.map((c) => instant(c.deadline)),
+  instant(now),
+  list.map((c) => c.requestedBy),
+];
+
+export interface StoredCommand {
+  readonly id: string;
+  readonly nodeId: string;
+  readonly seq: number;
+  readonly kind: string;
+  readonly lane: string;
+  readonly body: Uint8Array;
+  readonly bodySha256: Uint8Array;
+  readonly signature: Uint8Array;
+  readonly signerRoot: string;
+  readonly signerNotAfter: number;
+  readonly requestedBy: string;
+  readonly notBefore: number;
+  readonly deadline: number;
+  readonly state: CommandStateNumber;
+  readonly rejectReason: string | null;
+  readonly createdAt: number;
+  readonly ackedAt: number | null;
+  readonly finishedAt: number | null;
+  /** null: no result was received. */
+  readonly outcome: number | null;
+  /** An encoded google.protobuf.Any. */
+  readonly payload: Uint8Array | null;
+  readonly errorCode: string | null;
+  readonly errorMessage: string | null;
+  readonly startedAt: number | null;
+}
+
+const storedColumns = `c.id, c.node_id as "nodeId", c.seq, c.kind, c.lane, c.body, c.body_sha256 as "bodySha256", c.signature,
+  c.signer_root as "signerRoot", c.signer_not_after as "signerNotAfter", c.requested_by as "requestedBy", c.not_before as "notBefore",
+  c.deadline, c.state, c.reject_reason as "rejectReason", c.created_at as "createdAt", c.acked_at as "ackedAt", c.finished_at as "finishedAt",
+  r.outcome, r.payload, r.error_code as "errorCode", r.error_message as "errorMessage", r.started_at as "startedAt"`;
+
+const find = {
+  name: 'commands-find',
+  text: `select ${storedColumns} from node_commands c left join node_results r on r.command_id = c.id where c.id = any($1::text[])`,
+};
+
+/** Those that exist, with their results. */
+export async function readCommands(db: Executor, ids: readonly string[]): Promise<Map<string, StoredCommand>> {
+  const rows = await db.query<StoredCommand>(find, [ids]);
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+/** Locks one command to the end of the transaction: an end of it waits for us, or we see it. */
+const lock = { name: 'commands-lock', text: 'select state from node_commands where id = $1 for no key update' };
+
+export async function lockCommandState(tx: Executor, id: string): Promise<CommandStateNumber | undefined> {
+  return (await tx.query<{ state: CommandStateNumber }>(lock, [id]))[0]?.state;
+}
+
+const release = {
+  name: 'commands-release',
+  text: `with due as (select node_id, seq, id from node_commands where state = 0 and seq < 0 and not_before <= $1 order by node_id, not_before, seq desc
+                      limit $2 for no key update skip locked),
+         locked as (select q.node_id from node_queue q where q.node_id in (select node_id from due) order by q.node_id for no key update),
+         raised as (update node_queue q set next_seq = q.next_seq + d.commands
+                    from (select node_id, count(*) as commands from due group by node_id) d join locked using (node_id)
+                    where q.node_id = d.node_id returning q.node_id, q.next_seq - d.commands as base),
+         placed as (select d.id, r.base + row_number() over (partition by d.node_id order by d.seq desc) as place from due d join raised r using (node_id))
+         update node_commands c set seq = p.place from placed p where c.id = p.id returning c.node_id as "nodeId"`,
+};
+
+/** Gives commands that have become due their place in the log. @returns the nodes to poke */
+export async function releaseDueCommands(db: Executor, input: { readonly now: number; readonly limit: number }): Promise<string[]> {
+  const rows = await db.query<{ nodeId: string }>(release, [instant(input.now), input.limit]);
+  return [...new Set(rows.map((row) => row.nodeId))];
+}
+
+export interface ResignCandidate {
+  readonly id: string;
+  readonly body: Uint8Array;
+}
+
+const candidates = {
+  name: 'commands-resign-read',
+  text: `select id, body from node_commands where state < 2 and id > $1 and (signer_root = $2 or signer_not_after < $3) order by id limit $4`,
+};
+
+/** Unfinished commands signed under a root, or by a signer that ends before an instant; by id, so that a caller pages. */
+export const readResignCandidates = (
+  db: Executor,
+  input: { readonly afterId: string; readonly underRoot: string | null; readonly expiringBefore: number | null; readonly limit: number },
+): Promise<ResignCandidate[]> =>
+  db.query<ResignCandidate>(candidates, [input.afterId, input.underRoot, input.expiringBefore === null ? null : instant(input.expiringBefore), input.limit]);
+
+export interface NewSignature {
+  readonly id: string;
+  readonly signature: Uint8Array;
+  readonly signerRoot: string;
+  readonly signerNotAfter: number;
+}
+
+const resign = {
+  name: 'commands-resign',
+  text: `update node_commands c set signature = i.signature, signer_root = i.root, signer_not_after = i.not_after
+         from unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[]) as i(id, signature, root, not_after)
+         where c.id = i.id and c.state < 2 returning c.id`,
+};
+
+/** Replaces signatures and nothing else: the body is what was approved. @returns how many were still unfinished */
+export async function replaceSignatures(db: Executor, list: readonly NewSignature[]): Promise<number> {
+  if (list.length === 0) return 0;
+  const rows = await db.query(resign, [list.map((s) => s.id), list.map((s) => s.signature), list.map((s) => s.signerRoot), list.map((s) => instant(s.signerNotAfter))]);
+  return rows.length;
+}
+

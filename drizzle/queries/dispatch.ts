@@ -1,0 +1,203 @@
+/**
+ * Delivery from a node's log and the way back: reads by cursor write nothing, acks and ends are written in batches.
+ *
+ * Every end of a command (result, reject, expiry, cancel) goes the same way in one transaction: first the state changes under
+ * the row's lock, then a second statement, with a snapshot taken after the lock, queues the completion for the activity that
+ * waits. registerWait takes the same lock, so an end is never missed between "no result yet" and "now I wait".
+ *
+ * Fencing: a batch first locks the log rows whose epoch is the session's, in the order of node ids (two writers that lock
+ * many rows never wait for each other in a ring); what belongs to another epoch is returned as fenced and written nowhere.
+ */
+import { commandStates, type CommandStateNumber } from '../../domain/commands/states.ts';
+import { type Database, type Executor, instant, instantOrNull } from '../client.ts';
+
+export interface DeliveryCursor {
+  readonly nodeId: string;
+  /** Highest position sent in this session; 0 at its start, which reads again what is open or acknowledged but unfinished. */
+  readonly afterSeq: number;
+}
+
+export interface QueuedCommand {
+  readonly nodeId: string;
+  readonly seq: number;
+  readonly id: string;
+  readonly kind: string;
+  readonly lane: string;
+  /** An encoded CommandBody: send exactly these bytes. */
+  readonly body: Uint8Array;
+  /** An encoded Signature. */
+  readonly signature: Uint8Array;
+  readonly deadline: number;
+  /** open or acked. */
+  readonly state: CommandStateNumber;
+}
+
+const readOpen = {
+  name: 'dispatch-read',
+  text: `select c.node_id as "nodeId", c.seq, c.id, c.kind, c.lane, c.body, c.signature, c.deadline, c.state
+         from unnest($1::text[], $2::bigint[]) as u(node_id, after_seq)
+         cross join lateral (
+           select * from node_commands n where n.node_id = u.node_id and n.seq > greatest(u.after_seq, 0) and n.state < 2
+           order by n.seq limit $3) c`,
+};
+
+/** Unfinished commands behind each cursor, in log order per node. Reads only. */
+export const readOpenCommands = (db: Executor, cursors: readonly DeliveryCursor[], limitPerNode: number): Promise<QueuedCommand[]> =>
+  db.query<QueuedCommand>(readOpen, [cursors.map((c) => c.nodeId), cursors.map((c) => c.afterSeq), limitPerNode]);
+
+/** What a session says about a command; its epoch fences it. */
+interface FromSession {
+  readonly nodeId: string;
+  readonly epoch: number;
+  readonly commandId: string;
+}
+
+export interface CommandAckRow extends FromSession {
+  readonly seq: number;
+}
+
+export interface CommandRejectRow extends FromSession {
+  /** For machines, kebab-case: the reject reason of the protocol. */
+  readonly reason: string;
+  /** For people. */
+  readonly detail: string;
+}
+
+export interface CommandResultRow extends FromSession {
+  /** CommandOutcome of the protocol: 1 succeeded, 2 failed, 3 interrupted, 4 cancelled. */
+  readonly outcome: number;
+  /** An encoded google.protobuf.Any; null for none. */
+  readonly payload: Uint8Array | null;
+  readonly errorCode: string;
+  readonly errorMessage: string;
+  readonly startedAt: number | null;
+  readonly finishedAt: number | null;
+  /** SHA-256 over the body that ran. */
+  readonly bodySha256: Uint8Array;
+}
+
+export interface Recorded {
+  /** Ids that are stored now, by this call or an earlier one: acknowledge them to the daemon. */
+  readonly stored: readonly string[];
+  /** Ids of a session that is no longer the node's: close it. */
+  readonly fenced: readonly string[];
+  /** Ids that are no command of that node, or ran with another body. */
+  readonly unknown: readonly string[];
+}
+
+/** Log rows of the sessions' epochs, locked in the order of node ids. */
+const owned = `input as (select * from unnest($1::text[], $2::bigint[], $3::text[], __REST__),
+  owned as (select q.node_id, q.epoch from node_queue q
+            where (q.node_id, q.epoch) in (select node_id, epoch from input) order by q.node_id for no key update)`;
+
+const ack = {
+  name: 'dispatch-ack',
+  text: `with ${owned.replace('__REST__', '$4::bigint[]) as i(node_id, epoch, id, seq)')},
+    acked as (update node_commands c set state = 1, acked_at = $5 from input i join owned using (node_id, epoch)
+              where c.id = i.id and c.node_id = i.node_id and c.state = 0 returning c.id),
+    raised as (update node_queue q set acked_seq = greatest(q.acked_seq, top.seq)
+               from (select node_id, max(seq) as seq from input join owned using (node_id, epoch) group by node_id) top
+               where q.node_id = top.node_id and q.acked_seq < top.seq returning 1)
+    select i.id, o.node_id is null as fenced from input i left join owned o using (node_id, epoch)`,
+};
+
+const columns = (rows: readonly FromSession[]): unknown[] => [rows.map((r) => r.nodeId), rows.map((r) => r.epoch), rows.map((r) => r.commandId)];
+
+/** The daemon has these durably. An ack of a finished or unknown command changes nothing. */
+export async function recordAcks(db: Executor, acks: readonly CommandAckRow[], now: number): Promise<{ readonly fenced: readonly string[] }> {
+  if (acks.length === 0) return { fenced: [] };
+  const rows = await db.query<{ id: string; fenced: boolean }>(ack, [...columns(acks), acks.map((a) => a.seq), instant(now)]);
+  return { fenced: rows.filter((row) => row.fenced).map((row) => row.id) };
+}
+
+interface Judged {
+  readonly id: string;
+  readonly fenced: boolean;
+  readonly known: boolean;
+  readonly moved: boolean;
+}
+
+/** The commands of `input`, locked; `moved` ended now. */
+const judged = `select distinct on (i.id) i.id, o.node_id is null as fenced, c.id is not null as known, m.id is not null as moved
+  from input i left join owned o using (node_id, epoch) left join target c on c.id = i.id left join moved m on m.id = i.id`;
+
+const reject = {
+  name: 'dispatch-reject',
+  text: `with ${owned.replace('__REST__', '$4::text[]) as i(node_id, epoch, id, reason)')},
+    target as (select c.id from node_commands c join input i on c.id = i.id and c.node_id = i.node_id join owned o on o.node_id = i.node_id and o.epoch = i.epoch),
+    moved as (update node_commands c set state = ${commandStates.rejected}, reject_reason = i.reason, finished_at = $5
+              from input i join target using (id) where c.id = i.id and c.state < 2 returning c.id)
+    ${judged}`,
+};
+
+const result = {
+  name: 'dispatch-result',
+  text: `with ${owned.replace(
+    '__REST__',
+    `$4::smallint[], $5::bytea[], $6::text[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::bytea[])
+      as i(node_id, epoch, id, outcome, payload, error_code, error_message, started_at, finished_at, body_sha256)`,
+  )},
+    target as (select c.id from node_commands c join input i on c.id = i.id and c.node_id = i.node_id and c.body_sha256 = i.body_sha256
+               join owned o on o.node_id = i.node_id and o.epoch = i.epoch),
+    moved as (update node_commands c set finished_at = $11, state = case i.outcome
+                when 1 then ${commandStates.done} when 3 then ${commandStates.interrupted} when 4 then ${commandStates.cancelled} else ${commandStates.failed} end
+              from (select distinct on (id) * from input order by id) i join target using (id)
+              where c.id = i.id and c.state < 2 returning c.id),
+    kept as (insert into node_results (command_id, node_id, outcome, payload, error_code, error_message, started_at, finished_at, epoch, received_at)
+             select distinct on (i.id) i.id, i.node_id, i.outcome, i.payload, i.error_code, i.error_message, i.started_at, i.finished_at, i.epoch, $11
+             from input i join target using (id) order by i.id
+             on conflict (command_id) do nothing)
+    ${judged}`,
+};
+
+async function recordEnds(db: Database, statement: typeof result, values: unknown[], now: number): Promise<Recorded> {
+  return db.transaction(async (tx) => {
+    const rows = await tx.query<Judged>(statement, values);
+    const moved = rows.filter((row) => row.moved).map((row) => row.id);
+    await queueCompletions(tx, moved, now);
+    return {
+      stored: rows.filter((row) => !row.fenced && row.known).map((row) => row.id),
+      fenced: rows.filter((row) => row.fenced).map((row) => row.id),
+      unknown: rows.filter((row) => !row.fenced && !row.known).map((row) => row.id),
+    };
+  });
+}
+
+/** The daemon will not run these. The first end of a command wins. */
+export async function recordRejects(db: Database, rejects: readonly CommandRejectRow[], now: number): Promise<Recorded> {
+  if (rejects.length === 0) return { stored: [], fenced: [], unknown: [] };
+  const reasons = rejects.map((r) => (r.detail === '' ? r.reason : `${r.reason}: ${r.detail}`));
+  return recordEnds(db, reject, [...columns(rejects), reasons, instant(now)], now);
+}
+
+/**
+ * Stores results, insert-only: the first one of a command wins and a later one changes nothing. A result that comes after
+ * the command expired or was cancelled is kept as evidence; the state stays.
+ */
+export async function recordResults(db: Database, results: readonly CommandResultRow[], now: number): Promise<Recorded> {
+  if (results.length === 0) return { stored: [], fenced: [], unknown: [] };
+  const values = [
+    ...columns(results),
+    results.map((r) => r.outcome),
+    results.map((r) => r.payload),
+    results.map((r) => r.errorCode),
+    results.map((r) => r.errorMessage),
+    results.map((r) => instantOrNull(r.startedAt)),
+    results.map((r) => instantOrNull(r.finishedAt)),
+    results.map((r) => r.bodySha256),
+    instant(now),
+  ];
+  return recordEnds(db, result, values, now);
+}
+
+const queueOutbox = {
+  name: 'dispatch-outbox',
+  text: `insert into completion_outbox (command_id, workflow_id, run_id, activity_id, next_at, created_at)
+         select w.command_id, w.workflow_id, w.run_id, w.activity_id, $2, $2 from command_waits w where w.command_id = any($1::text[])
+         on conflict (command_id) do nothing`,
+};
+
+/** Queues the completions of commands that ended in this transaction. A statement of its own: its snapshot follows their locks. */
+export async function queueCompletions(tx: Executor, commandIds: readonly string[], now: number): Promise<void> {
+  if (commandIds.length > 0) await tx.query(queueOutbox, [commandIds, instant(now)]);
+}

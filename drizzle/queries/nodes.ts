@@ -1,0 +1,93 @@
+/** Nodes: the rows a join creates, and what the gateway and the queue need to know of one. */
+import type { NodeRole } from '../../domain/commands/kinds.ts';
+import type { Executor } from '../client.ts';
+
+export type NodeState = 'active' | 'quarantined' | 'revoked' | 'retired';
+
+export interface NodeFacts {
+  readonly id: string;
+  readonly siteId: string;
+  readonly role: NodeRole;
+  readonly state: NodeState;
+  /** Raised whenever the identity ends: certificates and commands of an older one are void. */
+  readonly identityGeneration: number;
+}
+
+const factsColumns = `id, site_id as "siteId", role, state, identity_generation as "identityGeneration"`;
+
+const findNodes = { name: 'nodes-facts', text: `select ${factsColumns} from nodes where id = any($1::text[])` };
+
+/** The facts of those that exist. */
+export async function readNodeFacts(db: Executor, ids: readonly string[]): Promise<Map<string, NodeFacts>> {
+  const rows = await db.query<NodeFacts>(findNodes, [ids]);
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+const lockOne = { name: 'nodes-lock', text: `select ${factsColumns} from nodes where id = $1 for no key update` };
+
+/** Locks the row to the end of the transaction: everything that changes a node's identity meets here. */
+export async function lockNode(tx: Executor, id: string): Promise<NodeFacts | undefined> {
+  return (await tx.query<NodeFacts>(lockOne, [id]))[0];
+}
+
+export interface NewNode {
+  readonly id: string;
+  readonly siteId: string;
+  readonly role: NodeRole;
+  readonly hostname?: string;
+  readonly hardware?: Readonly<Record<string, unknown>>;
+  readonly now: number;
+}
+
+const insertNode = {
+  name: 'nodes-insert',
+  text: `insert into nodes (id, site_id, role, hostname, hardware, created_at, updated_at)
+         values ($1, $2, $3, $4, $5, $6, $6) on conflict (id) do nothing returning id`,
+};
+const insertSite = { name: 'sites-insert', text: 'insert into sites (id, created_at) values ($1, $2) on conflict (id) do nothing' };
+const insertQueue = { name: 'node-queue-insert', text: 'insert into node_queue (node_id) values ($1) on conflict (node_id) do nothing' };
+
+/** A node with its site and its empty log. False when the id is taken. */
+export async function insertNodeRow(tx: Executor, node: NewNode): Promise<boolean> {
+  const now = new Date(node.now);
+  await tx.query(insertSite, [node.siteId, now]);
+  const rows = await tx.query(insertNode, [node.id, node.siteId, node.role, node.hostname ?? '', JSON.stringify(node.hardware ?? {}), now]);
+  if (rows.length === 0) return false;
+  await tx.query(insertQueue, [node.id]);
+  return true;
+}
+
+export interface StoredSpec {
+  readonly nodeId: string;
+  /** Of the spec; 0 before the first. */
+  readonly generation: number;
+  readonly spec: Readonly<Record<string, unknown>>;
+  /** An encoded DesiredStateBody; null before the first signed one. */
+  readonly body: Uint8Array | null;
+  /** An encoded Signature. */
+  readonly signature: Uint8Array | null;
+}
+
+const readSpec = {
+  name: 'nodes-spec',
+  text: `select id as "nodeId", generation, spec, spec_body as body, spec_signature as signature from nodes where id = $1`,
+};
+
+/** What the gateway relays as desired state (SPEC-007). undefined for an unknown node. */
+export async function findStoredSpec(db: Executor, nodeId: string): Promise<StoredSpec | undefined> {
+  return (await db.query<StoredSpec>(readSpec, [nodeId]))[0];
+}
+
+const replaceCapabilities = {
+  name: 'nodes-capabilities',
+  text: `update nodes set labels = next.labels, updated_at = $3
+         from (select coalesce((select jsonb_object_agg(key, value) from jsonb_each((select labels from nodes where id = $1))
+                                where key not like 'bc.dev/cap.%'), '{}') ||
+                      coalesce((select jsonb_object_agg('bc.dev/cap.' || name, '1') from unnest($2::text[]) as name), '{}') as labels) as next
+         where id = $1 and nodes.labels <> next.labels`,
+};
+
+/** The capability labels of a node, replaced as a set; nothing is written when they are what they were (SKEW-005). */
+export async function writeCapabilityLabels(tx: Executor, input: { nodeId: string; capabilities: readonly string[]; now: number }): Promise<void> {
+  await tx.query(replaceCapabilities, [input.nodeId, input.capabilities, new Date(input.now)]);
+}

@@ -1,0 +1,287 @@
+/**
+ * Sessions: who is connected where, fenced by an epoch a node. Opening a session ends the node's earlier one and raises the
+ * epoch in the same transaction; every later write of a session carries its epoch and touches nothing once a newer session
+ * exists (B51, B52).
+ *
+ * A session opens only for a certificate that has its row: issued to this node, of its current generation, not revoked. So
+ * neither a serial that was signed but never stored, nor one that was revoked before this gateway heard of it, gets in.
+ */
+import { ControlError } from '../../domain/errors.ts';
+import type { FleetFacts } from '../../domain/rotation/gates.ts';
+import { connectedWithinMs } from '../../domain/session/presence.ts';
+import { type Database, type Executor, instant } from '../client.ts';
+import { lockNode, type NodeFacts, writeCapabilityLabels } from './nodes.ts';
+
+export interface NewSession {
+  /** A UUID. */
+  readonly sessionId: string;
+  readonly nodeId: string;
+  readonly gatewayId: string;
+  readonly role: string;
+  /** Hex SHA-256 over the SPKI of the authority that signed the leaf. */
+  readonly certIssuer: string;
+  /** As parsed: lower-case hex. */
+  readonly certSerial: string;
+  readonly peer: string;
+  readonly bootId: string;
+  readonly daemonVersion: string;
+  readonly protoMax: number;
+  readonly capabilities: readonly string[];
+  /** What Hello said, as it came (A-PKI-35); null when it says nothing. */
+  readonly trustVersion: number | null;
+  readonly approverSetEpoch?: number | null;
+  readonly approverSetSha256?: Uint8Array | null;
+  readonly now: number;
+}
+
+export interface OpenedSession {
+  readonly epoch: number;
+  /** Highest log position the node has acknowledged. */
+  readonly ackedSeq: number;
+  readonly identityGeneration: number;
+}
+
+interface CertRow {
+  readonly nodeId: string;
+  readonly generation: number;
+  readonly revokedAt: number | null;
+}
+
+const findCertificate = {
+  name: 'session-certificate',
+  text: `select node_id as "nodeId", generation, revoked_at as "revokedAt" from node_certs
+         where issuer = $1 and serial = $2 and cert_der is not null`,
+};
+const raiseEpoch = {
+  name: 'session-raise-epoch',
+  text: `insert into node_queue as q (node_id, epoch, owner_gateway, owner_since) values ($1, 1, $2, $3)
+         on conflict (node_id) do update set epoch = q.epoch + 1, owner_gateway = excluded.owner_gateway, owner_since = excluded.owner_since
+         returning q.epoch, q.acked_seq as "ackedSeq"`,
+};
+const endEarlier = {
+  name: 'session-end-earlier',
+  text: `update node_sessions set ended_at = $2, end_reason = 'superseded' where node_id = $1 and ended_at is null`,
+};
+const insertSession = {
+  name: 'session-insert',
+  text: `insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial, peer, boot_id, started_at, last_seen_at,
+           daemon_version, proto_max, capabilities, trust_version, approver_set_epoch, approver_set_sha256)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15, $16)`,
+};
+
+function refuse(code: 'PERMISSION_DENIED' | 'REVOKED' | 'INVALID_STATE', reason: string, message: string): never {
+  throw new ControlError(code, message, { details: { reason } });
+}
+
+function checkNode(node: NodeFacts | undefined, session: NewSession): NodeFacts {
+  if (node === undefined) return refuse('PERMISSION_DENIED', 'unknown-node', `node ${session.nodeId} is not known here`);
+  if (node.state === 'revoked') return refuse('REVOKED', 'node-revoked', `node ${node.id} was revoked`);
+  if (node.state !== 'active') return refuse('PERMISSION_DENIED', 'node-not-active', `node ${node.id} is ${node.state}`);
+  if (node.role !== session.role) return refuse('PERMISSION_DENIED', 'wrong-role', `node ${node.id} has role ${node.role}, not ${session.role}`);
+  return node;
+}
+
+function checkCertificate(cert: CertRow | undefined, node: NodeFacts, session: NewSession): void {
+  const name = `certificate ${session.certSerial}`;
+  if (cert === undefined) return refuse('PERMISSION_DENIED', 'unknown-certificate', `${name} was not issued here`);
+  if (cert.nodeId !== node.id) return refuse('PERMISSION_DENIED', 'foreign-certificate', `${name} belongs to another node than ${node.id}`);
+  if (cert.revokedAt !== null) return refuse('REVOKED', 'certificate-revoked', `${name} was revoked`);
+  if (cert.generation !== node.identityGeneration) {
+    return refuse(
+      'INVALID_STATE',
+      'generation-superseded',
+      `${name} is of identity generation ${cert.generation}, node ${node.id} is at ${node.identityGeneration}`,
+    );
+  }
+}
+
+/**
+ * Opens a node's session.
+ *
+ * @throws PERMISSION_DENIED, REVOKED or INVALID_STATE (generation-superseded), with a reason, when node or certificate may not
+ */
+export function openSession(db: Database, session: NewSession): Promise<OpenedSession> {
+  return db.transaction(async (tx) => {
+    const node = checkNode(await lockNode(tx, session.nodeId), session);
+    const [cert] = await tx.query<CertRow>(findCertificate, [session.certIssuer, session.certSerial]);
+    checkCertificate(cert, node, session);
+    const now = instant(session.now);
+    const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [node.id, session.gatewayId, now]);
+    const { epoch, ackedSeq } = queue as { epoch: number; ackedSeq: number };
+    await tx.query(endEarlier, [node.id, now]);
+    await tx.query(insertSession, sessionValues(session, epoch, now));
+    await writeCapabilityLabels(tx, { nodeId: node.id, capabilities: session.capabilities, now: session.now });
+    return { epoch, ackedSeq, identityGeneration: node.identityGeneration };
+  });
+}
+
+const sessionValues = (s: NewSession, epoch: number, now: Date): unknown[] => [
+  s.sessionId,
+  s.nodeId,
+  s.gatewayId,
+  epoch,
+  s.role,
+  s.certIssuer,
+  s.certSerial,
+  s.peer,
+  s.bootId,
+  now,
+  s.daemonVersion,
+  s.protoMax,
+  s.capabilities,
+  s.trustVersion,
+  s.approverSetEpoch ?? null,
+  s.approverSetSha256 ?? null,
+];
+
+const end = {
+  name: 'session-end',
+  text: `with ended as (update node_sessions set ended_at = $2, end_reason = $3 where id = $1 and ended_at is null returning node_id, epoch)
+         update node_queue q set owner_gateway = null from ended e where q.node_id = e.node_id and q.epoch = e.epoch`,
+};
+
+/** Ends a session; one that was ended already stays as it was. */
+export async function endSession(db: Executor, input: { readonly sessionId: string; readonly reason: string; readonly now: number }): Promise<void> {
+  await db.query(end, [input.sessionId, instant(input.now), input.reason]);
+}
+
+const endAllOf = {
+  name: 'session-end-gateway',
+  text: `update node_sessions set ended_at = $2, end_reason = $3 where gateway_id = $1 and ended_at is null returning id`,
+};
+
+/** Ends what a gateway left open when it died; it calls this before it listens. @returns how many */
+export async function endSessionsOf(db: Executor, input: { readonly gatewayId: string; readonly reason: string; readonly now: number }): Promise<number> {
+  return (await db.query(endAllOf, [input.gatewayId, instant(input.now), input.reason])).length;
+}
+
+export interface SessionTouch {
+  readonly sessionId: string;
+  readonly lastSeenAt: number;
+  /** From a StatusReport: only ever raises what is recorded (ROT-019). */
+  readonly trustVersion?: number | null;
+  readonly daemonVersion?: string;
+  readonly approverSetEpoch?: number | null;
+  readonly approverSetSha256?: Uint8Array | null;
+}
+
+const touch = {
+  name: 'session-touch',
+  text: `update node_sessions s set
+           last_seen_at = greatest(s.last_seen_at, t.seen),
+           trust_version = greatest(s.trust_version, t.trust_version),
+           daemon_version = coalesce(t.daemon_version, s.daemon_version),
+           approver_set_epoch = coalesce(t.set_epoch, s.approver_set_epoch),
+           approver_set_sha256 = coalesce(t.set_sha256, s.approver_set_sha256)
+         from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
+           as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256)
+         where s.id = t.id and s.ended_at is null
+         returning s.id`,
+};
+
+/**
+ * Writes presence and reports of many sessions in one statement.
+ *
+ * @returns the ids of sessions that have ended meanwhile (a newer one of the node took over, or the node was revoked): the
+ *   caller closes them
+ */
+export async function touchSessions(db: Executor, touches: readonly SessionTouch[]): Promise<{ readonly ended: readonly string[] }> {
+  if (touches.length === 0) return { ended: [] };
+  const merged = [...mergeTouches(touches).values()];
+  const rows = await db.query<{ id: string }>(touch, [
+    merged.map((t) => t.sessionId),
+    merged.map((t) => instant(t.lastSeenAt)),
+    merged.map((t) => t.trustVersion ?? null),
+    merged.map((t) => t.daemonVersion ?? null),
+    merged.map((t) => t.approverSetEpoch ?? null),
+    merged.map((t) => t.approverSetSha256 ?? null),
+  ]);
+  const written = new Set(rows.map((row) => row.id));
+  return { ended: merged.map((t) => t.sessionId).filter((id) => !written.has(id)) };
+}
+
+/** UPDATE … FROM takes one of several rows for the same session, any one: so there is one. */
+function mergeTouches(touches: readonly SessionTouch[]): Map<string, SessionTouch> {
+  const merged = new Map<string, SessionTouch>();
+  for (const next of touches) {
+    const last = merged.get(next.sessionId);
+    merged.set(next.sessionId, last === undefined ? next : {
+      ...last,
+      ...next,
+      lastSeenAt: Math.max(last.lastSeenAt, next.lastSeenAt),
+      trustVersion: Math.max(last.trustVersion ?? 0, next.trustVersion ?? 0) || null,
+    });
+  }
+  return merged;
+}
+
+export interface SessionRow {
+  readonly sessionId: string;
+  readonly nodeId: string;
+  readonly gatewayId: string;
+  readonly epoch: number;
+  readonly certIssuer: string;
+  readonly certSerial: string;
+  readonly startedAt: number;
+  readonly lastSeenAt: number;
+  readonly trustVersion: number | null;
+  readonly daemonVersion: string;
+}
+
+const sessionColumns = `id as "sessionId", node_id as "nodeId", gateway_id as "gatewayId", epoch, cert_issuer as "certIssuer",
+  cert_serial as "certSerial", started_at as "startedAt", last_seen_at as "lastSeenAt", trust_version as "trustVersion",
+  daemon_version as "daemonVersion"`;
+
+const openOfGateway = {
+  name: 'sessions-of-gateway',
+  text: `select ${sessionColumns} from node_sessions where gateway_id = $1 and ended_at is null order by node_id`,
+};
+const openOfNode = { name: 'sessions-of-node', text: `select ${sessionColumns} from node_sessions where node_id = $1 and ended_at is null` };
+
+export const openSessionsOf = (db: Executor, gatewayId: string): Promise<SessionRow[]> => db.query<SessionRow>(openOfGateway, [gatewayId]);
+
+/** The open session of a node, connected or not (presence is the caller's question). */
+export async function findOpenSession(db: Executor, nodeId: string): Promise<SessionRow | undefined> {
+  return (await db.query<SessionRow>(openOfNode, [nodeId]))[0];
+}
+
+const connectedVersions = {
+  name: 'sessions-versions',
+  text: `select node_id as "nodeId", trust_version as version from node_sessions
+         where ended_at is null and last_seen_at >= $1 and node_id <> all($2::text[]) order by node_id`,
+};
+
+/** Every connected node with the version it reported: the input of a gate, for the evidence (H-17). */
+export const connectedNodeVersions = (
+  db: Executor,
+  input: { readonly now: number; readonly excluded?: readonly string[] },
+): Promise<{ nodeId: string; version: number | null }[]> =>
+  db.query(connectedVersions, [instant(input.now - connectedWithinMs), input.excluded ?? []]);
+
+const fleet = {
+  name: 'fleet-facts',
+  text: `select count(*) filter (where last_seen_at >= $2 and node_id <> all($3::text[])) as connected,
+           count(*) filter (where last_seen_at >= $2 and node_id <> all($3::text[]) and coalesce(trust_version, 0) < $1) as behind,
+           max(last_seen_at) as "lastPresenceWriteAt",
+           (select count(*) from nodes where state = 'active') as "knownNodes",
+           (select coalesce(jsonb_agg(jsonb_build_object('nodeId', b.node_id, 'trustVersion', b.trust_version, 'daemonVersion', b.daemon_version)), '[]')
+              from (select node_id, trust_version, daemon_version from node_sessions
+                    where ended_at is null and (trust_version < $1 or trust_version is null) and last_seen_at >= $2
+                      and node_id <> all($3::text[])
+                    order by trust_version nulls first, node_id limit 6) b) as sample
+         from node_sessions where ended_at is null`,
+};
+
+/**
+ * What the fleet gate is judged by, in one statement over the open sessions (ROT-020 to ROT-025): a node has at most one, so
+ * rows are nodes. NULL and 0 count as behind. `excluded` nodes count neither as connected nor as behind.
+ */
+export async function fleetFacts(
+  db: Executor,
+  input: { readonly version: number; readonly now: number; readonly excluded?: readonly string[] },
+): Promise<FleetFacts> {
+  const [row] = await db.query<Omit<FleetFacts, 'absentNodes'>>(fleet, [input.version, instant(input.now - connectedWithinMs), input.excluded ?? []]);
+  const facts = row as Omit<FleetFacts, 'absentNodes'>;
+  const excluded = input.excluded?.length ?? 0;
+  return { ...facts, absentNodes: Math.max(0, facts.knownNodes - excluded - facts.connected) };
+}
