@@ -1,0 +1,62 @@
+/** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
+import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
+import type { StuckItem } from './stuck.ts';
+
+export interface OperatorReads {
+  listNodes(page: { after: string; limit: number; state?: string | undefined }): Promise<NodeView[]>;
+  getNode(nodeId: string): Promise<NodeView>;
+  getCommands(id: string, limit: number): Promise<CommandView[]>;
+  listOverdueCommands(limit: number): Promise<CommandView[]>;
+  listAbsentNodes(limit: number): Promise<AbsentNode[]>;
+  getTrust(): Promise<TrustView>;
+  listAudit(page: { after: number; limit: number; subject?: string | undefined }): Promise<AuditView[]>;
+  listRotations(limit: number): Promise<RotationView[]>;
+  getEvidence(rotationId: string): Promise<{ document: Uint8Array; signature: Uint8Array }[]>;
+}
+
+export interface TokenRequest {
+  readonly siteId: string;
+  readonly role: 'node' | 'site';
+  readonly nodeId: string | null;
+  readonly lifetimeMs: number;
+  readonly actor: string;
+}
+
+export interface CreatedToken {
+  readonly tokenId: string;
+  /** Sealed token, for `bcd join --token`. */
+  readonly token: string;
+  /** Everything a machine needs to join, in one string; null when no gateway address is configured. */
+  readonly join: string | null;
+  readonly expiresAt: number;
+}
+
+export interface Started {
+  readonly workflowId: string;
+  readonly runId: string;
+}
+
+export interface OperatorWorkflows {
+  /** @throws INVALID_STATE when one of that id runs already */
+  startRevoke(input: { nodeId: string; actor: string; reason: string }): Promise<Started>;
+  startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
+  /** Workflows that wait or are in trouble, as far as Temporal knows. */
+  listStuck(): Promise<StuckItem[]>;
+}
+
+export interface CommandsRequest {
+  readonly nodeIds: readonly string[];
+  readonly kind: string;
+  readonly payload: Readonly<Record<string, unknown>>;
+  readonly timeoutMs: number | null;
+  readonly actor: string;
+}
+
+export interface OperatorPorts {
+  readonly reads: OperatorReads;
+  readonly tokens: { create(request: TokenRequest): Promise<CreatedToken> };
+  readonly workflows: OperatorWorkflows;
+  /** Public half of the audit key (SPKI, DER). */
+  auditKey(): Uint8Array;
+  now(): number;
+}

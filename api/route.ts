@@ -1,0 +1,65 @@
+/**
+ * One row a route: what it takes, what it answers, and the function that does it. The same rows mount the handlers, check
+ * the input and write the OpenAPI document, so none of the three can drift from the others.
+ */
+import type { z } from 'zod';
+import { ControlError } from '../domain/errors.ts';
+
+export interface RouteInput<B, Q> {
+  readonly params: Readonly<Record<string, string>>;
+  readonly body: B;
+  readonly query: Q;
+}
+
+export interface RouteSpec<B extends z.ZodType, Q extends z.ZodType, R extends z.ZodType> {
+  readonly method: 'get' | 'post';
+  /** Express form: /v1/nodes/:id */
+  readonly path: string;
+  readonly summary: string;
+  readonly body?: B;
+  readonly query?: Q;
+  readonly answer: R;
+  /** 200 unless it starts something. */
+  readonly status?: 200 | 201 | 202;
+  readonly handle: (input: RouteInput<z.output<B>, z.output<Q>>) => Promise<z.input<R>>;
+}
+
+export interface Route {
+  readonly method: 'get' | 'post';
+  readonly path: string;
+  readonly summary: string;
+  readonly body: z.ZodType | null;
+  readonly query: z.ZodType | null;
+  readonly answer: z.ZodType;
+  readonly status: number;
+  readonly handle: (input: { params: Record<string, string>; body: unknown; query: unknown }) => Promise<unknown>;
+}
+
+/** Checks the types of one row, then forgets them. */
+export function route<B extends z.ZodType, Q extends z.ZodType, R extends z.ZodType>(spec: RouteSpec<B, Q, R>): Route {
+  return {
+    method: spec.method,
+    path: spec.path,
+    summary: spec.summary,
+    body: spec.body ?? null,
+    query: spec.query ?? null,
+    answer: spec.answer,
+    status: spec.status ?? 200,
+    handle: async ({ params, body, query }) =>
+      spec.handle({
+        params,
+        body: parseWith(spec.body, body, 'body') as z.output<B>,
+        query: parseWith(spec.query, query, 'query') as z.output<Q>,
+      }),
+  };
+}
+
+/** @throws INVALID_INPUT naming every field at fault with what was given */
+export function parseWith(schema: z.ZodType | undefined, value: unknown, what: string): unknown {
+  if (schema === undefined) return undefined;
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map((issue) => ({ path: issue.path.join('.'), message: issue.message }));
+  const list = problems.map(({ path, message }) => (path === '' ? message : `${path}: ${message}`)).join('; ');
+  throw new ControlError('INVALID_INPUT', `the ${what} does not fit: ${list}`, { details: { reason: 'bad-input', problems } });
+}

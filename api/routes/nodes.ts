@@ -1,0 +1,37 @@
+import type { OperatorPorts } from '../ports.ts';
+import { type Route, route } from '../route.ts';
+import { node, nodes, page, revokeRequest, started } from '../schemas.ts';
+
+export const nodeRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
+  route({
+    method: 'get',
+    path: '/v1/nodes',
+    summary: 'List the nodes in order of id, with their live session and newest certificate',
+    query: page,
+    answer: nodes,
+    handle: async ({ query }) => {
+      const found = await reads.listNodes(query);
+      return { nodes: found, next: found.length < query.limit ? null : (found.at(-1)?.id ?? null) };
+    },
+  }),
+  route({
+    method: 'get',
+    path: '/v1/nodes/:id',
+    summary: 'Show one node',
+    answer: node,
+    handle: ({ params }) => reads.getNode(params['id'] ?? ''),
+  }),
+  route({
+    method: 'post',
+    path: '/v1/nodes/:id/revoke',
+    summary: 'Revoke the identity of a node: starts the workflow that closes its sessions everywhere',
+    body: revokeRequest,
+    answer: started,
+    status: 202,
+    handle: async ({ params, body }) => {
+      // A workflow on a name nobody has would only fail later, out of the caller's sight.
+      const { id } = await reads.getNode(params['id'] ?? '');
+      return workflows.startRevoke({ nodeId: id, ...body });
+    },
+  }),
+];

@@ -1,0 +1,62 @@
+import type { OperatorPorts } from '../ports.ts';
+import { type Route, route } from '../route.ts';
+import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
+import { type StuckItem, stuckCommand, stuckNode } from '../stuck.ts';
+
+export const overviewRoutes = ({ reads, workflows, auditKey }: OperatorPorts): Route[] => [
+  route({
+    method: 'get',
+    path: '/v1/stuck',
+    summary: 'List what waits, since when, on whom, and which command helps',
+    query: limited,
+    answer: stuck,
+    handle: async ({ query: { limit } }) => {
+      const [fromTemporal, commands, nodes] = await Promise.all([
+        workflows.listStuck().catch(temporalIsSilent),
+        reads.listOverdueCommands(limit),
+        reads.listAbsentNodes(limit),
+      ]);
+      return { stuck: [...fromTemporal, ...commands.map(stuckCommand), ...nodes.map(stuckNode)] };
+    },
+  }),
+  route({ method: 'get', path: '/v1/trust', summary: 'Show the published trust bundle and how much of the fleet holds it', answer: trust, handle: () => reads.getTrust() }),
+  route({
+    method: 'get',
+    path: '/v1/audit',
+    summary: 'Read the audit trail in order',
+    query: auditPage,
+    answer: audit,
+    handle: async ({ query }) => ({ events: await reads.listAudit(query) }),
+  }),
+  route({
+    method: 'get',
+    path: '/v1/rotations',
+    summary: 'List the rotations that left evidence, the newest first',
+    query: limited,
+    answer: rotations,
+    handle: async ({ query }) => ({ rotations: await reads.listRotations(query.limit) }),
+  }),
+  route({
+    method: 'get',
+    path: '/v1/rotations/:id/evidence',
+    summary: 'Export the signed evidence of a rotation',
+    answer: evidence,
+    handle: async ({ params }) => ({
+      auditKey: base64(auditKey()),
+      documents: (await reads.getEvidence(params['id'] ?? '')).map(({ document, signature }) => ({ document: base64(document), signature: base64(signature) })),
+    }),
+  }),
+];
+
+const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
+
+/** Half a list that says what it lacks is worth more than none. */
+const temporalIsSilent = (error: unknown): StuckItem[] => [
+  {
+    kind: 'source',
+    subject: 'temporal',
+    since: null,
+    waitsFor: `Temporal does not answer (${error instanceof Error ? error.message : String(error)}): workflows are missing from this list`,
+    help: 'better-compute doctor',
+  },
+];

@@ -1,0 +1,123 @@
+/** The operator API's messages. Objects are strict: a field nobody knows is refused, never ignored. */
+import { z } from 'zod';
+import { commandKinds } from '../domain/commands/kinds.ts';
+import { commandStates } from '../domain/commands/states.ts';
+import { minute } from '../domain/time.ts';
+
+const name = (what: string, max = 255) => z.string().min(1, `${what} is empty`).max(max, `${what} is longer than ${max} characters`);
+const instant = z.number().describe('Unix milliseconds');
+const keysOf = <T extends object>(table: T): [string, ...string[]] => Object.keys(table) as [string, ...string[]];
+
+export const nodeId = name('the node id').regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a node id holds letters, digits, ".", "_" and "-"');
+export const actor = name('the actor', 128);
+export const reason = name('the reason', 1_000).refine((text) => text.trim() !== '', 'the reason is empty');
+
+const digits = (max: number, byDefault: number) =>
+  z.string().regex(/^\d{1,15}$/, 'must be a whole number').transform(Number).pipe(z.number().max(max)).default(byDefault);
+
+export const page = z.strictObject({
+  after: z.string().max(255).default(''),
+  limit: digits(1_000, 100),
+  state: z.enum(['active', 'quarantined', 'revoked', 'retired']).optional(),
+});
+export const auditPage = z.strictObject({ after: digits(Number.MAX_SAFE_INTEGER, 0), limit: digits(1_000, 100), subject: z.string().max(255).optional() });
+export const limited = z.strictObject({ limit: digits(1_000, 100) });
+
+export const tokenRequest = z.strictObject({
+  siteId: name('the site').default('default'),
+  role: z.enum(['node', 'site']).default('node'),
+  nodeId: nodeId.nullable().default(null),
+  lifetimeMs: z.int().min(minute, 'a token lives at least a minute').max(7 * 24 * 60 * minute, 'a token lives at most 7 days').default(60 * minute),
+  actor,
+});
+export const createdToken = z.object({ tokenId: z.string(), token: z.string(), join: z.string().nullable(), expiresAt: instant });
+
+export const revokeRequest = z.strictObject({ actor, reason });
+export const started = z.object({ workflowId: z.string(), runId: z.string() });
+
+export const commandsRequest = z.strictObject({
+  nodeIds: z.array(nodeId).min(1, 'no node is named').max(10_000),
+  kind: z.enum(keysOf(commandKinds)),
+  payload: z.record(z.string(), z.unknown()).default({}),
+  timeoutMs: z.int().min(1_000).max(72 * 60 * minute).nullable().default(null),
+  actor,
+  /** The same key starts one workflow, however often the request is repeated. */
+  idempotencyKey: z.string().regex(/^[A-Za-z0-9._-]{1,64}$/, 'is 1 to 64 letters, digits, ".", "_" and "-"').optional(),
+});
+
+export const node = z.object({
+  id: z.string(),
+  siteId: z.string(),
+  role: z.string(),
+  state: z.string(),
+  generation: z.int(),
+  hostname: z.string(),
+  createdAt: instant,
+  connected: z.boolean(),
+  session: z
+    .object({
+      gatewayId: z.string(),
+      epoch: z.int(),
+      startedAt: instant,
+      lastSeenAt: instant,
+      trustVersion: z.int().nullable(),
+      daemonVersion: z.string(),
+    })
+    .nullable(),
+  certificate: z.object({ serial: z.string(), notAfter: instant, revokedAt: instant.nullable() }).nullable(),
+  openCommands: z.int(),
+});
+export const nodes = z.object({ nodes: z.array(node), next: z.string().nullable() });
+
+export const command = z.object({
+  id: z.string(),
+  nodeId: z.string(),
+  seq: z.int(),
+  kind: z.string(),
+  state: z.enum(keysOf(commandStates)),
+  requestedBy: z.string(),
+  createdAt: instant,
+  deadline: instant,
+  ackedAt: instant.nullable(),
+  finishedAt: instant.nullable(),
+  rejectReason: z.string().nullable(),
+  signerRoot: z.string(),
+  result: z.object({ outcome: z.int(), errorCode: z.string(), errorMessage: z.string(), payload: z.string().describe('base64') }).nullable(),
+});
+export const commands = z.object({ commands: z.array(command) });
+
+export const stuck = z.object({
+  stuck: z.array(
+    z.object({
+      kind: z.enum(['workflow', 'command', 'node', 'source']),
+      subject: z.string(),
+      since: instant.nullable(),
+      waitsFor: z.string(),
+      help: z.string(),
+    }),
+  ),
+});
+
+export const trust = z.object({
+  version: z.int(),
+  digest: z.string(),
+  roots: z.array(z.string()).readonly(),
+  publishedAt: instant,
+  publishedBy: z.string(),
+  connected: z.int(),
+  behind: z.int(),
+});
+
+export const audit = z.object({
+  events: z.array(
+    z.object({ seq: z.int(), at: instant, actor: z.string(), action: z.string(), subject: z.string(), details: z.unknown(), hash: z.string() }),
+  ),
+});
+
+export const rotations = z.object({
+  rotations: z.array(z.object({ id: z.string(), stages: z.array(z.string()).readonly(), firstAt: instant, lastAt: instant })),
+});
+export const evidence = z.object({
+  auditKey: z.string().describe('SPKI, base64'),
+  documents: z.array(z.object({ document: z.string().describe('base64'), signature: z.string().describe('base64') })),
+});

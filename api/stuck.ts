@@ -1,0 +1,74 @@
+/**
+ * What waits, since when, on whom, and which command helps: one list over nodes, commands and workflows. Pure; the facts come
+ * from the database and from Temporal, and either may be missing without hiding the other.
+ */
+import type { AbsentNode, CommandView } from '../services/operator-reads.ts';
+
+export interface StuckItem {
+  readonly kind: 'workflow' | 'command' | 'node' | 'source';
+  readonly subject: string;
+  /** Unix milliseconds; null when nobody recorded it. */
+  readonly since: number | null;
+  readonly waitsFor: string;
+  readonly help: string;
+}
+
+export const stuckCommand = (command: CommandView): StuckItem => ({
+  kind: 'command',
+  subject: command.id,
+  since: command.deadline,
+  waitsFor: `${command.nodeId} to ${command.ackedAt === null ? 'take' : 'finish'} ${command.kind}, past its deadline`,
+  help: `better-compute nodes show ${command.nodeId}`,
+});
+
+export const stuckNode = (node: AbsentNode): StuckItem => ({
+  kind: 'node',
+  subject: node.id,
+  since: node.seenAt ?? node.createdAt,
+  waitsFor: `${node.seenAt === null ? 'its first session' : 'its next session'}${node.openCommands === 0 ? '' : `; ${node.openCommands} command(s) wait for it`}`,
+  help: `start bcd on ${node.id}; if it is gone for good: better-compute nodes revoke ${node.id}`,
+});
+
+export interface WorkflowFacts {
+  readonly workflowId: string;
+  readonly type: string;
+  readonly startedAt: number;
+  readonly phase: string | null;
+  readonly waitingOn: readonly string[];
+  readonly deadline: number | null;
+  readonly behind: number | null;
+  /** TemporalReportedProblems: the worker cannot run this workflow's code. */
+  readonly problems: readonly string[];
+  /** Activities that have failed at least once and try again, with the last failure's message. */
+  readonly retrying: readonly { readonly type: string; readonly attempt: number; readonly failure: string; readonly since: number | null }[];
+}
+
+/** null: it runs and waits for nobody in particular. */
+export function stuckWorkflow(facts: WorkflowFacts): StuckItem | null {
+  const reason = reasonOf(facts);
+  if (reason === null) return null;
+  return {
+    kind: 'workflow',
+    subject: facts.workflowId,
+    since: facts.retrying.find((activity) => activity.since !== null)?.since ?? facts.startedAt,
+    waitsFor: `${facts.phase === null ? '' : `${facts.phase}: `}${reason}`,
+    help: helpFor(facts),
+  };
+}
+
+function reasonOf(facts: WorkflowFacts): string | null {
+  if (facts.problems.length > 0) return `its code cannot run (${facts.problems.join(', ')})`;
+  const [retry] = facts.retrying;
+  if (retry !== undefined) return `${retry.failure} (${retry.type}, attempt ${retry.attempt})`;
+  if (facts.waitingOn.length > 0) return facts.waitingOn.join(', ');
+  return facts.deadline === null ? null : `until ${new Date(facts.deadline).toISOString()}`;
+}
+
+/** The first that fits: what is broken before who is behind. */
+function helpFor(facts: WorkflowFacts): string {
+  if (facts.problems.length > 0) return `read the worker's log, then: temporal workflow show --workflow-id ${facts.workflowId}`;
+  const rotates = facts.type === 'rotateCommandRoot';
+  if (rotates && (facts.behind ?? 0) > 0) return 'start the nodes named, or: better-compute rotation exclude <node> --reason <why>';
+  if (rotates) return 'better-compute rotation status';
+  return `temporal workflow describe --workflow-id ${facts.workflowId}`;
+}

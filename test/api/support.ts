@@ -1,0 +1,164 @@
+/** A real operator API on a real port over ports that live in memory: what api and cli tests talk to. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createOperatorApp } from '../../api/operator.ts';
+import type { CommandsRequest, OperatorPorts, TokenRequest } from '../../api/ports.ts';
+import type { StuckItem } from '../../api/stuck.ts';
+import { ControlError } from '../../domain/errors.ts';
+import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
+
+export const now = Date.UTC(2030, 0, 1, 12);
+export const bearer = 'b'.repeat(43);
+
+export const aNode = (id: string, over: Partial<NodeView> = {}): NodeView => ({
+  id,
+  siteId: 'default',
+  role: 'node',
+  state: 'active',
+  generation: 1,
+  hostname: `${id}.example`,
+  createdAt: now - 86_400_000,
+  connected: true,
+  session: { gatewayId: 'gw-1', epoch: 3, startedAt: now - 60_000, lastSeenAt: now - 1_000, trustVersion: 2, daemonVersion: '0.1.0' },
+  certificate: { serial: '01ab', notAfter: now + 3_600_000, revokedAt: null },
+  openCommands: 0,
+  ...over,
+});
+
+export const aCommand = (id: string, over: Partial<CommandView> = {}): CommandView => ({
+  id,
+  nodeId: 'node-a',
+  seq: 1,
+  kind: 'inventory.refresh',
+  state: 'done',
+  requestedBy: 'ann',
+  createdAt: now - 5_000,
+  deadline: now + 55_000,
+  ackedAt: now - 4_000,
+  finishedAt: now - 3_000,
+  rejectReason: null,
+  signerRoot: 'a'.repeat(64),
+  result: { outcome: 1, errorCode: '', errorMessage: '', payload: '' },
+  ...over,
+});
+
+/** The deployment the API shows; tests change it as they like and read what was asked of it. */
+export interface FakeDeployment {
+  nodes: NodeView[];
+  commands: CommandView[];
+  absent: AbsentNode[];
+  audit: AuditView[];
+  trust: TrustView | null;
+  evidence: Map<string, { document: Uint8Array; signature: Uint8Array }[]>;
+  auditKey: Uint8Array;
+  stuckWorkflows: StuckItem[] | Error;
+  readonly tokensAsked: TokenRequest[];
+  readonly revokesAsked: { nodeId: string; actor: string; reason: string }[];
+  readonly commandsAsked: (CommandsRequest & { unique: string })[];
+}
+
+export const createDeployment = (): FakeDeployment => ({
+  nodes: [],
+  commands: [],
+  absent: [],
+  audit: [],
+  trust: null,
+  evidence: new Map(),
+  auditKey: new Uint8Array([1, 2, 3]),
+  stuckWorkflows: [],
+  tokensAsked: [],
+  revokesAsked: [],
+  commandsAsked: [],
+});
+
+const orNotFound = <T>(value: T | undefined | null, message: string): T => {
+  if (value === undefined || value === null) throw new ControlError('NOT_FOUND', message);
+  return value;
+};
+
+export function portsOf(deployment: FakeDeployment): OperatorPorts {
+  const running = new Set<string>();
+  return {
+    now: () => now,
+    auditKey: () => deployment.auditKey,
+    reads: {
+      listNodes: async ({ after, limit, state }) =>
+        deployment.nodes.filter((node) => node.id > after && (state === undefined || node.state === state)).slice(0, limit),
+      getNode: async (id) => orNotFound(deployment.nodes.find((node) => node.id === id), `no node is called ${id}`),
+      getCommands: async (id) => {
+        const found = deployment.commands.filter((command) => command.id === id || command.id.startsWith(`${id}/`));
+        return orNotFound(found.length === 0 ? null : found, `no command is called ${id}`);
+      },
+      listOverdueCommands: async (limit) =>
+        deployment.commands.filter((command) => ['open', 'acked'].includes(command.state) && command.deadline < now).slice(0, limit),
+      listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
+      getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),
+      listAudit: async ({ after, limit }) => deployment.audit.filter((event) => event.seq > after).slice(0, limit),
+      listRotations: async () => [...deployment.evidence.keys()].map((id) => ({ id, stages: ['add'], firstAt: now, lastAt: now })),
+      getEvidence: async (id) => orNotFound(deployment.evidence.get(id), `rotation ${id} has left no evidence`),
+    },
+    tokens: {
+      create: async (request) => {
+        deployment.tokensAsked.push(request);
+        return { tokenId: 'tok-1', token: 'bcj1.sealed', join: 'bcjoin1.all', expiresAt: now + request.lifetimeMs };
+      },
+    },
+    workflows: {
+      startRevoke: async (input) => {
+        const workflowId = `node/${input.nodeId}/revoke`;
+        if (running.has(workflowId)) throw new ControlError('INVALID_STATE', `workflow ${workflowId} is already running`);
+        running.add(workflowId);
+        deployment.revokesAsked.push(input);
+        return { workflowId, runId: 'run-1' };
+      },
+      startCommands: async (input) => {
+        deployment.commandsAsked.push(input);
+        return { workflowId: `command/${input.unique}`, runId: 'run-2' };
+      },
+      listStuck: async () => {
+        if (deployment.stuckWorkflows instanceof Error) throw deployment.stuckWorkflows;
+        return deployment.stuckWorkflows;
+      },
+    },
+  };
+}
+
+export interface RunningApi {
+  readonly url: string;
+  readonly logged: unknown[];
+  close(): Promise<void>;
+}
+
+export async function startApi(deployment: FakeDeployment): Promise<RunningApi> {
+  const logged: unknown[] = [];
+  const log = (...line: unknown[]): void => void logged.push(line);
+  const app = createOperatorApp({ ports: portsOf(deployment), bearer, version: '0.1.0', log: { info: log, warn: log, error: log } as never });
+  const server = createServer(app);
+  return { url: await listen(server), logged, close: () => closeServer(server) };
+}
+
+export const listen = (server: Server): Promise<string> =>
+  new Promise((resolve) => {
+    server.listen(0, '127.0.0.1', () => resolve(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+  });
+
+export const closeServer = (server: Server): Promise<void> =>
+  new Promise((resolve) => {
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+
+export interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown>;
+  readonly headers: Headers;
+}
+
+export async function ask(url: string, init: RequestInit & { auth?: string | null } = {}): Promise<Answer> {
+  const { auth = `Bearer ${bearer}`, ...rest } = init;
+  const response = await fetch(url, { ...rest, headers: { ...(auth === null ? {} : { authorization: auth }), ...(rest.headers as Record<string, string>) } });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown>, headers: response.headers };
+}
+
+export const post = (url: string, body: unknown): Promise<Answer> =>
+  ask(url, { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body), headers: { 'content-type': 'application/json' } });
