@@ -1,74 +1,46 @@
-import type { KeyObject } from 'node:crypto';
-import type {
-  Certificate,
-  CertificateRequest,
-  CertificateTemplate,
-  IssueCaOptions,
-  IssueLeafOptions,
-  Issuer,
-  NameAttribute,
-  NodeIdentity,
-  Signer,
-  SpiffeIdentity,
-  VerifiedChain,
-  VerifyChainOptions,
-} from './types.ts';
-
+/**
+ * X.509 for one private deployment: strict reading, issuing by profile, chains, identities. Hand-written on node:crypto.
+ *
+ * Invariants
+ * - One encoding of everything. A certificate, request, key or signature that could be written in two ways is taken in one: the
+ *   shortest DER, P-256 with the named curve and the uncompressed point, ecdsa-with-SHA256 without parameters.
+ * - Readers throw MALFORMED and nothing else, on any bytes whatever; what they return is frozen and backed by a private copy.
+ * - Signatures are raw r‖s (64 bytes) outside certificates and requests, DER inside.
+ * - What is issued follows a row of the table of profiles, never the request; it is parsed again before it leaves.
+ * - A parsed certificate proves nothing about trust. Only verifyChain makes a VerifiedChain.
+ *
+ * Threat model: every byte that reaches a reader was chosen by an attacker, who also holds good certificates of other nodes and
+ * of other authorities of this deployment. He must not be heard as another node, role or process; must not get a certificate
+ * to say more than his record; must not make two readers disagree about one certificate; must not make a reader work long.
+ *
+ * Not done here: revocation lists (the control plane has its own feed), name constraints (any certificate with them is refused:
+ * `urn:bc:` names do not work under them), RSA and other curves, wildcards, policies, time stamping, storage of keys.
+ */
 export type * from './types.ts';
-
-/** Strict DER certificate; throws MALFORMED. */
-export declare function parseCertificate(der: Uint8Array): Certificate;
-/** Certificates of a PEM text, in order, as DER; MALFORMED when it holds anything else or none. */
-export declare function parsePemCertificates(pem: string): Uint8Array[];
-export declare function encodePem(label: string, der: Uint8Array): string;
-
-/** Lower-case hex SHA-256 of the DER certificate: the id of a root. */
-export declare function certificateId(der: Uint8Array): string;
-/** 16 random bytes behind one 0x01 octet, as 34 hex digits. */
-export declare function createSerial(random?: (bytes: number) => Uint8Array): string;
-
-/** template → sign → check. */
-export declare function createCertificate(options: {
-  readonly template: CertificateTemplate;
-  readonly issuer: Issuer;
-  readonly signer: Signer;
-}): Promise<Uint8Array>;
-/** The parsed certificate; `.der` is what to store and send. */
-export declare function issueLeaf(options: IssueLeafOptions): Promise<Certificate>;
-export declare function issueCa(options: IssueCaOptions): Promise<Certificate>;
-
-export declare function signerFromPrivateKey(key: KeyObject): Signer;
-/** Raw 64-byte signature over SHA-256(input). */
-export declare function verifyRawSignature(options: {
-  readonly spki: Uint8Array;
-  readonly input: Uint8Array;
-  readonly signature: Uint8Array;
-}): boolean;
-export declare function createCsr(options: {
-  readonly key: Signer | KeyObject;
-  readonly subject?: readonly NameAttribute[];
-}): Promise<Uint8Array>;
-export declare function parseCsr(der: Uint8Array): CertificateRequest;
-
-export declare function verifyChain(chain: readonly Uint8Array[], options: VerifyChainOptions): VerifiedChain;
-
-/** The strict 91-byte form only; returns a copy. MALFORMED otherwise. */
-export declare function parseP256Spki(der: Uint8Array): Uint8Array;
-/** A KeyObject of a strict SPKI, on the curve. */
-export declare function publicKeyOf(spki: Uint8Array): KeyObject;
-/** The 91-byte SPKI of a P-256 key. */
-export declare function spkiOf(key: KeyObject): Uint8Array;
-export declare function spkiPin(spki: Uint8Array): string;
-export declare function isSpkiPin(text: string): boolean;
-export declare function kidOf(spki: Uint8Array): string;
-
-export declare function isTrustDomain(text: string): boolean;
-export declare function parseSpiffeId(uri: string): SpiffeIdentity;
-export declare function formatSpiffeId(identity: SpiffeIdentity): string;
-export declare function isNodeKeyStatement(uri: string): boolean;
-export declare function nodeSpiffeIdOf(uriSans: readonly string[]): string | null;
-export declare function nodeIdentityOf(certificate: Certificate, trustDomain: string): NodeIdentity;
-/** name: the TPM name, two bytes of algorithm and the digest. */
-export declare function tpmAkUri(name: Uint8Array): string;
-/** The TPM name; null when the URI is another statement; MALFORMED when it is this one and wrong. */
-export declare function parseTpmAkUri(uri: string): Uint8Array | null;
+export { certificateId, maxCertificateBytes, parseCertificate } from './certificate.ts';
+export { createCertificate, type CreateCertificateOptions } from './create-certificate.ts';
+export { createCsr, maxRequestBytes, parseCsr } from './csr.ts';
+export { DerReader, readDer, tags, type DerNode } from './der-reader.ts';
+export {
+  encodeDer,
+  encodeDerBitString,
+  encodeDerBoolean,
+  encodeDerInteger,
+  encodeDerNode,
+  encodeDerOctetString,
+  encodeDerOid,
+  encodeDerSequence,
+  encodeDerSet,
+} from './der-writer.ts';
+export { isDnsName } from './general-names.ts';
+export { formatSpiffeId, isNodeKeyStatement, isTrustDomain, nodeIdentityOf, nodeSpiffeIdOf, parseSpiffeId, parseTpmAkUri, tpmAkUri } from './identity.ts';
+export { backdateMs, issueCa, issueLeaf, lastIssueMs } from './issue.ts';
+export { isRole, roleAttribute } from './name.ts';
+export { oids } from './oids.ts';
+export { encodePem, parsePem, parsePemCertificates } from './pem.ts';
+export { agentProfiles, caProfiles, leafProfiles, type CaProfile, type LeafProfile } from './profiles.ts';
+export { createSerial } from './serial.ts';
+export { derFromRawSignature, rawFromDerSignature, verifyRawSignature } from './signature.ts';
+export { signerFromPrivateKey } from './signer.ts';
+export { isSpkiPin, kidOf, parseP256Spki, publicKeyOf, spkiOf, spkiPin } from './spki.ts';
+export { verifyChain } from './verify-chain.ts';

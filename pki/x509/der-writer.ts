@@ -1,0 +1,62 @@
+/** A DER writer: definite, shortest lengths; nothing else is expressible. */
+import { tags, type DerNode } from './der-reader.ts';
+
+const lengthOf = (length: number): number[] => {
+  if (length < 0x80) return [length];
+  const octets: number[] = [];
+  for (let rest = length; rest > 0; rest = Math.floor(rest / 256)) octets.unshift(rest % 256);
+  return [0x80 | octets.length, ...octets];
+};
+
+/** Identifier and length octets for a content of `length` bytes. */
+export const encodeDerHeader = (tag: number, length: number): Uint8Array => Uint8Array.from([tag, ...lengthOf(length)]);
+
+/** One value whose content is the parts, one after the other. */
+export const encodeDer = (tag: number, ...parts: readonly Uint8Array[]): Uint8Array => {
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  return Buffer.concat([encodeDerHeader(tag, length), ...parts]);
+};
+
+export const encodeDerSequence = (...parts: readonly Uint8Array[]): Uint8Array => encodeDer(tags.sequence, ...parts);
+
+/** SET OF: sorts its members (X.690 11.6). */
+export const encodeDerSet = (...parts: readonly Uint8Array[]): Uint8Array =>
+  encodeDer(tags.set, ...[...parts].sort((left, right) => Buffer.compare(left, right)));
+
+/** A non-negative INTEGER of big-endian octets; leading zeros are dropped, a sign octet is put where it must be. */
+export const encodeDerInteger = (magnitude: Uint8Array): Uint8Array => {
+  const start = magnitude.findIndex((octet) => octet !== 0);
+  const octets = start === -1 ? Uint8Array.of(0) : magnitude.subarray(start);
+  return (octets[0] as number) >= 0x80 ? encodeDer(tags.integer, Uint8Array.of(0), octets) : encodeDer(tags.integer, octets);
+};
+
+export const encodeDerBoolean = (value: boolean): Uint8Array => encodeDer(tags.boolean, Uint8Array.of(value ? 0xff : 0x00));
+
+export const encodeDerOctetString = (content: Uint8Array): Uint8Array => encodeDer(tags.octetString, content);
+
+/** A BIT STRING of whole octets. */
+export const encodeDerBitString = (octets: Uint8Array): Uint8Array => encodeDer(tags.bitString, Uint8Array.of(0), octets);
+
+/** A named bit list: trailing zero bits are not written (X.690 11.2.2). Bit 0 is the first. */
+export const encodeDerNamedBits = (bits: readonly number[]): Uint8Array => {
+  const highest = Math.max(-1, ...bits);
+  const octets = new Uint8Array(Math.floor(highest / 8) + 1);
+  for (const bit of bits) octets[bit >> 3] = (octets[bit >> 3] as number) | (0x80 >> (bit & 7));
+  return encodeDer(tags.bitString, Uint8Array.of(highest === -1 ? 0 : 7 - (highest % 8)), octets);
+};
+
+const arcOctets = (arc: bigint): number[] => {
+  const octets = [Number(arc & 0x7fn)];
+  for (let rest = arc >> 7n; rest > 0n; rest >>= 7n) octets.unshift(Number(rest & 0x7fn) | 0x80);
+  return octets;
+};
+
+/** An OBJECT IDENTIFIER from its dotted text, which is ours (a constant), never input. */
+export const encodeDerOid = (dotted: string): Uint8Array => {
+  const [top = 0n, second = 0n, ...rest] = dotted.split('.').map(BigInt);
+  return encodeDer(tags.oid, Uint8Array.from([top * 40n + second, ...rest].flatMap(arcOctets)));
+};
+
+/** The same bytes again for whatever readDer read. */
+export const encodeDerNode = (node: DerNode): Uint8Array =>
+  node.children === null ? encodeDer(node.tag, node.content) : encodeDer(node.tag, ...node.children.map(encodeDerNode));

@@ -1,0 +1,213 @@
+/**
+ * Certificate extensions, one row each: how it is read, and whether it may or must be critical. An extension without a row is
+ * ignored when it is not critical and refused when it is (RFC 5280 4.2); name constraints are refused even then, because a
+ * verifier that skips them trusts more than the authority was given, and `urn:bc:` names do not work under them.
+ */
+import { DerReader, tags } from './der-reader.ts';
+import {
+  encodeDer,
+  encodeDerBoolean,
+  encodeDerInteger,
+  encodeDerNamedBits,
+  encodeDerOctetString,
+  encodeDerOid,
+  encodeDerSequence,
+} from './der-writer.ts';
+import { encodeGeneralNames, readGeneralNames, type AlternativeNames } from './general-names.ts';
+import { malformed } from './malformed.ts';
+import { isRole } from './name.ts';
+import { oids } from './oids.ts';
+import type { KeyUsage } from './types.ts';
+
+/** What the extensions of one certificate say. */
+export interface ExtensionFacts extends AlternativeNames {
+  readonly isCa: boolean;
+  readonly pathLen: number | null;
+  readonly keyUsage: readonly KeyUsage[] | null;
+  readonly ekus: readonly string[] | null;
+  readonly sanIsCritical: boolean;
+  readonly ski: string | null;
+  readonly aki: string | null;
+  readonly formerRole: string | null;
+}
+
+type Facts = { -readonly [K in keyof ExtensionFacts]: ExtensionFacts[K] };
+
+/** In the order of their bits (RFC 5280 4.2.1.3). */
+const keyUsageBits: readonly KeyUsage[] = Object.freeze([
+  'digitalSignature',
+  'nonRepudiation',
+  'keyEncipherment',
+  'dataEncipherment',
+  'keyAgreement',
+  'keyCertSign',
+  'cRLSign',
+  'encipherOnly',
+  'decipherOnly',
+]);
+
+const maxExtensions = 32;
+
+const readBasicConstraints = (value: DerReader, facts: Facts, isCritical: boolean): void => {
+  const inner = value.open(tags.sequence);
+  value.close();
+  const isWritten = inner.peek() === tags.boolean;
+  facts.isCa = isWritten && inner.readBoolean();
+  if (isWritten && !facts.isCa) throw malformed('der-default', 'the basic constraints write out a default');
+  // A path length means nothing without the flag (RFC 5280 4.2.1.9).
+  if (facts.isCa && inner.peek() === tags.integer) facts.pathLen = inner.readSmallInteger();
+  inner.close();
+  if (facts.isCa && !isCritical) throw malformed('basic-constraints', 'the basic constraints of a CA are not critical');
+};
+
+const readKeyUsage = (value: DerReader, facts: Facts): void => {
+  const content = value.read(tags.bitString);
+  value.close();
+  const [unused = 8, ...octets] = content;
+  const last = octets.at(-1) ?? 0;
+  // Shortest form of a named bit list: the last bit that is written is set. Nine bits have names.
+  if (octets.length === 0 || octets.length > 2 || unused > 7 || (last & ((1 << unused) - 1)) !== 0 || ((last >> unused) & 1) !== 1)
+    throw malformed('key-usage', 'the key usage is empty or not in its shortest form');
+  const bits = octets.flatMap((octet) => [7, 6, 5, 4, 3, 2, 1, 0].map((shift) => (octet >> shift) & 1));
+  if (bits.slice(keyUsageBits.length).includes(1)) throw malformed('key-usage', 'the key usage sets a bit that has no name');
+  facts.keyUsage = Object.freeze(keyUsageBits.filter((_, bit) => bits[bit] === 1));
+};
+
+const readExtKeyUsage = (value: DerReader, facts: Facts): void => {
+  const inner = value.open(tags.sequence);
+  value.close();
+  const ekus: string[] = [];
+  while (!inner.isAtEnd) ekus.push(inner.readOid());
+  if (ekus.length === 0 || new Set(ekus).size !== ekus.length) throw malformed('extended-key-usage', 'the extended key usage is empty or repeats itself');
+  facts.ekus = Object.freeze(ekus);
+};
+
+const readAlternativeNames = (value: DerReader, facts: Facts, isCritical: boolean): void => {
+  const names = readGeneralNames(value);
+  facts.uriSans = Object.freeze(names.uriSans);
+  facts.dnsSans = Object.freeze(names.dnsSans);
+  facts.ipSans = Object.freeze(names.ipSans);
+  facts.sanIsCritical = isCritical;
+};
+
+const keyIdentifierText = (content: Uint8Array): string => {
+  if (content.length === 0 || content.length > 64) throw malformed('key-identifier', 'a key identifier has 1 to 64 bytes');
+  return Buffer.from(content).toString('hex');
+};
+
+const readSubjectKeyIdentifier = (value: DerReader, facts: Facts): void => {
+  facts.ski = keyIdentifierText(value.read(tags.octetString));
+  value.close();
+};
+
+/** The key identifier and nothing else: issuer and serial would bind a certificate to one of two CA certificates of one key. */
+const readAuthorityKeyIdentifier = (value: DerReader, facts: Facts): void => {
+  const inner = value.open(tags.sequence);
+  value.close();
+  facts.aki = keyIdentifierText(inner.read(tags.context(0)));
+  inner.close();
+};
+
+const readFormerRole = (value: DerReader, facts: Facts): void => {
+  const role = Buffer.from(value.read(tags.utf8String)).toString('latin1');
+  value.close();
+  if (!isRole(role)) throw malformed('role', 'the former role extension holds something that is not a role');
+  facts.formerRole = role;
+};
+
+const refuseNameConstraints = (): void => {
+  throw malformed('name-constraints', 'name constraints are not taken');
+};
+
+interface ExtensionRow {
+  readonly critical: 'must' | 'may' | 'must-not';
+  readonly read: (value: DerReader, facts: Facts, isCritical: boolean) => void;
+}
+
+const row = (critical: ExtensionRow['critical'], read: ExtensionRow['read']): ExtensionRow => Object.freeze({ critical, read });
+
+const extensionTable: ReadonlyMap<string, ExtensionRow> = new Map([
+  [oids.basicConstraints, row('may', readBasicConstraints)],
+  [oids.keyUsage, row('must', readKeyUsage)],
+  [oids.extKeyUsage, row('may', readExtKeyUsage)],
+  [oids.subjectAltName, row('may', readAlternativeNames)],
+  [oids.subjectKeyIdentifier, row('must-not', readSubjectKeyIdentifier)],
+  [oids.authorityKeyIdentifier, row('must-not', readAuthorityKeyIdentifier)],
+  [oids.nameConstraints, row('may', refuseNameConstraints)],
+  [oids.formerRole, row('may', readFormerRole)],
+]);
+
+const noFacts: ExtensionFacts = Object.freeze({
+  isCa: false,
+  pathLen: null,
+  keyUsage: null,
+  ekus: null,
+  uriSans: Object.freeze([]),
+  dnsSans: Object.freeze([]),
+  ipSans: Object.freeze([]),
+  sanIsCritical: false,
+  ski: null,
+  aki: null,
+  formerRole: null,
+});
+
+/** Reads the Extensions value whole. MALFORMED for one that repeats, that is critical and has no row, or breaks its row. */
+export const readExtensions = (value: DerReader): ExtensionFacts => {
+  const list = value.open(tags.sequence);
+  value.close();
+  if (list.isAtEnd) throw malformed('extensions', 'the list of extensions is empty');
+  const facts: Facts = { ...noFacts };
+  const seen = new Set<string>();
+  while (!list.isAtEnd) {
+    const entry = list.open(tags.sequence);
+    const oid = entry.readOid();
+    if (seen.has(oid)) throw malformed('duplicate-extension', `extension ${oid} stands twice`);
+    if (seen.add(oid).size > maxExtensions) throw malformed('extensions', `there are more than ${maxExtensions} extensions`);
+    readExtension(entry, oid, facts);
+  }
+  return facts;
+};
+
+const readExtension = (entry: DerReader, oid: string, facts: Facts): void => {
+  const isWritten = entry.peek() === tags.boolean;
+  const isCritical = isWritten && entry.readBoolean();
+  if (isWritten && !isCritical) throw malformed('der-default', `extension ${oid} writes out a default`);
+  const value = entry.open(tags.octetString);
+  entry.close();
+  const known = extensionTable.get(oid);
+  if (known === undefined) {
+    if (isCritical) throw malformed('unknown-critical-extension', `extension ${oid} is critical and not known here`);
+    return;
+  }
+  if (known.critical === (isCritical ? 'must-not' : 'must'))
+    throw malformed('extension-criticality', `extension ${oid} ${isCritical ? 'is critical' : 'is not critical'}`);
+  known.read(value, facts, isCritical);
+};
+
+const encodeExtension = (oid: string, isCritical: boolean, value: Uint8Array): Uint8Array =>
+  encodeDerSequence(encodeDerOid(oid), ...(isCritical ? [encodeDerBoolean(true)] : []), encodeDerOctetString(value));
+
+/** Critical (RFC 5280 4.2.1.9). Only for a CA: a leaf goes without. */
+export const encodeBasicConstraints = (pathLen: number | null): Uint8Array =>
+  encodeExtension(
+    oids.basicConstraints,
+    true,
+    encodeDerSequence(encodeDerBoolean(true), ...(pathLen === null ? [] : [encodeDerInteger(Uint8Array.of(pathLen))])),
+  );
+
+/** Critical. */
+export const encodeKeyUsage = (usage: readonly KeyUsage[]): Uint8Array =>
+  encodeExtension(oids.keyUsage, true, encodeDerNamedBits(usage.map((name) => keyUsageBits.indexOf(name))));
+
+export const encodeExtKeyUsage = (ekus: readonly string[]): Uint8Array =>
+  encodeExtension(oids.extKeyUsage, false, encodeDerSequence(...ekus.map(encodeDerOid)));
+
+export const encodeSubjectKeyIdentifier = (identifier: Uint8Array): Uint8Array =>
+  encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(identifier));
+
+export const encodeAuthorityKeyIdentifier = (identifier: Uint8Array): Uint8Array =>
+  encodeExtension(oids.authorityKeyIdentifier, false, encodeDerSequence(encodeDer(tags.context(0), identifier)));
+
+/** Critical exactly when the subject is empty (RFC 5280 4.2.1.6). */
+export const encodeSubjectAltName = (names: AlternativeNames, isCritical: boolean): Uint8Array =>
+  encodeExtension(oids.subjectAltName, isCritical, encodeDerSequence(...encodeGeneralNames(names)));

@@ -1,0 +1,71 @@
+/**
+ * Public keys in their one accepted form: an ECDSA P-256 SubjectPublicKeyInfo with the named curve and the uncompressed
+ * point, 91 bytes, the point on the curve (H-09, H-19). node:crypto also takes compressed points, explicit curve parameters
+ * and trailing bytes; a pin or key id over such a variant would differ from the pin of the same key, so none gets past here.
+ */
+import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { ControlError } from '../../domain/errors.ts';
+import { malformed } from './malformed.ts';
+
+/** SEQUENCE { SEQUENCE { id-ecPublicKey, prime256v1 }, BIT STRING (66 bytes, none unused) }, then 04. */
+const prefix = Buffer.from('3059301306072a8648ce3d020106082a8648ce3d030107034200' + '04', 'hex');
+const spkiBytes = 91;
+const pointAt = 26;
+
+const p = 0xffffffff00000001000000000000000000000000ffffffffffffffffffffffffn;
+const b = 0x5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604bn;
+
+const isOnCurve = (spki: Uint8Array): boolean => {
+  const hex = Buffer.from(spki.buffer, spki.byteOffset + pointAt + 1, 64).toString('hex');
+  const x = BigInt(`0x${hex.slice(0, 64)}`);
+  const y = BigInt(`0x${hex.slice(64)}`);
+  return x < p && y < p && (y * y - (x * x - 3n) * x - b) % p === 0n;
+};
+
+/** MALFORMED unless the bytes have the form; does not look at the point. */
+export const assertSpkiForm = (der: Uint8Array): void => {
+  if (der.length !== spkiBytes) throw malformed('spki', `a P-256 public key has ${spkiBytes} bytes, not ${der.length}`);
+  for (let i = 0; i < prefix.length; i++)
+    if (der[i] !== prefix[i]) throw malformed('spki', 'a public key is not P-256 with the named curve and an uncompressed point');
+};
+
+/** A private copy of a strict P-256 SubjectPublicKeyInfo, its point on the curve; MALFORMED otherwise. */
+export const parseP256Spki = (der: Uint8Array): Uint8Array => {
+  const copy = Uint8Array.from(der);
+  assertSpkiForm(copy);
+  if (!isOnCurve(copy)) throw malformed('spki', 'the point of a public key is not on P-256');
+  return copy;
+};
+
+/** The key of a strict SubjectPublicKeyInfo; MALFORMED otherwise. */
+export const publicKeyOf = (spki: Uint8Array): KeyObject =>
+  createPublicKey({ key: Buffer.from(parseP256Spki(spki)), format: 'der', type: 'spki' });
+
+/** The 91 bytes of a P-256 key, public or private; INVALID_INPUT for another kind of key. */
+export const spkiOf = (key: KeyObject): Uint8Array => {
+  if (key.asymmetricKeyType !== 'ec' || key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
+    throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, { details: { reason: 'not-p256' } });
+  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  // The coordinates, not an export of the DER: that keeps the form in which the key came (compressed, explicit curve).
+  const { x = '', y = '' } = publicKey.export({ format: 'jwk' });
+  return parseP256Spki(Buffer.concat([prefix, Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]));
+};
+
+/** The 65 bytes of the point: what SKI and AKI hash. */
+export const pointOf = (spki: Uint8Array): Uint8Array => spki.subarray(pointAt);
+
+/** SHA-1 over the point (RFC 5280 4.2.1.2, method 1). A name for the key, not a protection. */
+export const keyIdentifierOf = (spki: Uint8Array): Buffer => createHash('sha1').update(pointOf(spki)).digest();
+
+/** `sha256/<base64>` over the SubjectPublicKeyInfo: what operators compare and daemons pin. MALFORMED for a loose key. */
+export const spkiPin = (spki: Uint8Array): string => `sha256/${createHash('sha256').update(parseP256Spki(spki)).digest('base64')}`;
+
+/** True for the exact text spkiPin writes: 32 bytes, canonical padded base64. */
+export const isSpkiPin = (text: string): boolean => {
+  if (!text.startsWith('sha256/')) return false;
+  const digest = Buffer.from(text.slice(7), 'base64');
+  return digest.length === 32 && digest.toString('base64') === text.slice(7);
+};
+
+/** Lower-case hex SHA-256 of the SubjectPublicKeyInfo: the key's id in signatures and sets. MALFORMED for a loose key. */
+export const kidOf = (spki: Uint8Array): string => createHash('sha256').update(parseP256Spki(spki)).digest('hex');
