@@ -137,6 +137,7 @@ export async function getTrust(db: Reader, now: number): Promise<TrustView> {
             count(s.node_id) as connected, count(s.node_id) filter (where coalesce(s.trust_version, 0) < t.version) as behind
        from trust_bundle_state t
        left join node_sessions s on s.ended_at is null and s.last_seen_at >= $1
+      where t.version > 0
       group by t.id` },
     [instant(now - connectedWithinMs)],
   );

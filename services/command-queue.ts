@@ -1,0 +1,245 @@
+/**
+ * The way of a command into a node's log (gateway.md, SIGN-001): judge, sign, append in one statement. Idempotent by id: the
+ * same request again changes nothing, the same id with another content is refused.
+ *
+ * What the signature was made for (node active, its generation) is checked again by the statement that appends, so facts that
+ * were kept from an earlier call can never put a wrong command into a log: they only save a read.
+ */
+import { createHash } from 'node:crypto';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { type Any, AnySchema } from '@bufbuild/protobuf/wkt';
+import { type CommandKindSpec, findCommandKind } from '../domain/commands/kinds.ts';
+import { ControlError } from '../domain/errors.ts';
+import { day, showInstant } from '../domain/time.ts';
+import type { Database } from '../drizzle/client.ts';
+import { appendCommands, type NewCommand, readCommands, type StoredCommand } from '../drizzle/queries/commands.ts';
+import { type NodeFacts, readNodeFacts } from '../drizzle/queries/nodes.ts';
+import { signCommand, type WorkerKey } from '../pki/envelope/index.ts';
+import { CommandBodySchema, encodeMessage, protocolRegistry, SignatureSchema } from '../proto/index.ts';
+import type { WorkerKeyProvider } from './worker-keys.ts';
+
+export { cancelCommand, expireCommands, findCommand, getCommand, reconcileCommands } from './command-ends.ts';
+export { countSignedUnder, resignCommands } from './resign.ts';
+
+export interface CommandRequest {
+  /** Chosen by the caller, the same at every retry: `<workflow id>/<step>`. */
+  readonly id: string;
+  readonly nodeId: string;
+  readonly kind: string;
+  /** An encoded google.protobuf.Any of the kind's payload type. */
+  readonly payload: Uint8Array;
+  /** Server time (Unix milliseconds, an instant) after which the command must not start. */
+  readonly deadlineMs: number;
+  readonly requestedBy: string;
+  /** Server time before which it is not delivered; it gets its place in the log when it is due. */
+  readonly notBeforeMs?: number;
+  readonly batchId?: string;
+}
+
+export interface EnqueueOptions {
+  readonly db: Database;
+  readonly worker: WorkerKeyProvider;
+  readonly trustDomain: string;
+  readonly now: number;
+  readonly commands: readonly CommandRequest[];
+  /** Wakes the gateways of these nodes; a lost call costs one poll. */
+  readonly poke?: (nodeIds: readonly string[]) => void;
+}
+
+export interface Enqueued {
+  readonly enqueued: readonly string[];
+  /** Ids of the same request, appended by an earlier call. */
+  readonly existing: readonly string[];
+}
+
+/** Longest time a command may wait: an approval takes up to 72 h, a wipe as long again. */
+const maxDeadlineMs = 31 * day;
+const idForm = /^[\x21-\x7e]{1,400}$/;
+const typePrefix = 'type.googleapis.com/';
+
+/** A request that was judged: nothing below takes any other. */
+interface Judged {
+  readonly request: CommandRequest;
+  readonly spec: CommandKindSpec;
+  readonly payload: Any;
+}
+
+/**
+ * Signs and appends commands.
+ *
+ * @throws INVALID_INPUT for a request that no node could run; NOT_FOUND for an unknown node; INVALID_STATE for one that is not
+ *   active; CONFLICT when an id exists with another content; STALE_BUNDLE when this process must not sign
+ */
+export async function enqueueCommands(options: EnqueueOptions): Promise<Enqueued> {
+  const judged = options.commands.map((request) => judge(request, options.now));
+  assertDistinct(options.commands);
+  const first = await append(options, judged, await factsOf(options.db, judged));
+  const existing = await assertSameContent(options, first.missing);
+  // Neither appended nor there: the facts were old. Read again, judge again, sign for the generation that counts now.
+  const again = first.missing.filter(({ request }) => !existing.has(request.id));
+  const second = again.length === 0 ? { appended: new Set<string>(), missing: [] } : await retry(options, again);
+  const enqueued = new Set([...first.appended, ...second.appended]);
+  if (enqueued.size > 0) options.poke?.([...new Set(judged.filter((j) => enqueued.has(j.request.id)).map((j) => j.request.nodeId))]);
+  return { enqueued: [...enqueued], existing: [...existing] };
+}
+
+async function retry(options: EnqueueOptions, judged: readonly Judged[]): Promise<Appended> {
+  forget(options.db, judged);
+  const second = await append(options, judged, await factsOf(options.db, judged));
+  const existing = await assertSameContent(options, second.missing);
+  const lost = second.missing.find(({ request }) => !existing.has(request.id));
+  if (lost === undefined) return second;
+  throw new ControlError('CONFLICT', `node ${lost.request.nodeId} changed while command ${lost.request.id} was signed`, {
+    details: { reason: 'node-changed', nodeId: lost.request.nodeId },
+  });
+}
+
+function judge(request: CommandRequest, now: number): Judged {
+  const refuse = (reason: string, message: string): never => {
+    throw new ControlError('INVALID_INPUT', `command ${request.id.slice(0, 80)}: ${message}`, { details: { reason, kind: request.kind } });
+  };
+  if (!idForm.test(request.id)) return refuse('command-id', 'the id is not 1 to 400 printable ASCII characters');
+  const spec = findCommandKind(request.kind) ?? refuse('unknown-kind', `there is no command kind ${request.kind}`);
+  if (!(request.deadlineMs > now)) return refuse('deadline-past', `the deadline ${shown(request.deadlineMs)} is not in the future`);
+  if (request.deadlineMs > now + maxDeadlineMs) return refuse('deadline-far', `the deadline ${shown(request.deadlineMs)} is more than 31 days away`);
+  if ((request.notBeforeMs ?? now) >= request.deadlineMs) return refuse('not-before', 'it would be due only after its deadline');
+  const payload = parsePayload(request, spec) ?? refuse('payload', `the payload is not a ${spec.payload}`);
+  return { request, spec, payload };
+}
+
+const shown = (ms: number): string => (Number.isFinite(ms) && Math.abs(ms) < 8.64e15 ? showInstant(ms) : String(ms));
+
+/** null when the bytes are not an Any of the kind's own type. */
+function parsePayload({ payload }: CommandRequest, spec: CommandKindSpec): Any | null {
+  const schema = protocolRegistry.getMessage(spec.payload);
+  try {
+    const any = fromBinary(AnySchema, payload);
+    if (schema === undefined || any.typeUrl !== `${typePrefix}${spec.payload}`) return null;
+    fromBinary(schema, any.value);
+    return any;
+  } catch {
+    return null;
+  }
+}
+
+function assertDistinct(commands: readonly CommandRequest[]): void {
+  const seen = new Set<string>();
+  for (const { id } of commands) {
+    if (seen.has(id)) throw new ControlError('INVALID_INPUT', `command ${id} stands twice in one request`, { details: { reason: 'duplicate-id' } });
+    seen.add(id);
+  }
+}
+
+/** Facts of active nodes from earlier calls, per database; the appending statement is what decides. */
+const known = new WeakMap<Database, Map<string, NodeFacts>>();
+const maxKnown = 200_000;
+
+function knownOf(db: Database): Map<string, NodeFacts> {
+  const facts = known.get(db) ?? new Map<string, NodeFacts>();
+  known.set(db, facts);
+  return facts;
+}
+
+const forget = (db: Database, judged: readonly Judged[]): void => {
+  for (const { request } of judged) knownOf(db).delete(request.nodeId);
+};
+
+async function factsOf(db: Database, judged: readonly Judged[]): Promise<Map<string, NodeFacts>> {
+  const facts = knownOf(db);
+  const missing = [...new Set(judged.map(({ request }) => request.nodeId).filter((id) => !facts.has(id)))];
+  const read = missing.length === 0 ? new Map<string, NodeFacts>() : await readNodeFacts(db, missing);
+  for (const { request, spec } of judged) assertRunnable(request, spec, facts.get(request.nodeId) ?? read.get(request.nodeId));
+  if (facts.size + read.size > maxKnown) facts.clear();
+  for (const [id, node] of read) facts.set(id, node);
+  return facts;
+}
+
+function assertRunnable(request: CommandRequest, spec: CommandKindSpec, node: NodeFacts | undefined): void {
+  const { nodeId, kind } = request;
+  if (node === undefined) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  if (node.state !== 'active') {
+    throw new ControlError('INVALID_STATE', `node ${nodeId} is ${node.state}: it gets no commands`, { details: { reason: 'node-not-active', nodeId } });
+  }
+  if (!spec.roles.includes(node.role)) {
+    throw new ControlError('INVALID_INPUT', `${kind} is not for nodes of role ${node.role} (${nodeId})`, { details: { reason: 'wrong-role', nodeId } });
+  }
+}
+
+interface Appended {
+  readonly appended: ReadonlySet<string>;
+  readonly missing: readonly Judged[];
+}
+
+async function append(options: EnqueueOptions, judged: readonly Judged[], facts: ReadonlyMap<string, NodeFacts>): Promise<Appended> {
+  const worker = await options.worker.current();
+  const rows = await Promise.all(judged.map((one) => sign(options, worker, { ...one, node: facts.get(one.request.nodeId) as NodeFacts })));
+  const appended = await appendCommands(options.db, rows, options.now);
+  return { appended, missing: judged.filter(({ request }) => !appended.has(request.id)) };
+}
+
+async function sign(options: EnqueueOptions, worker: WorkerKey, { request, spec, payload, node }: Judged & { node: NodeFacts }): Promise<NewCommand> {
+  const { trustDomain, now } = options;
+  const body = encodeBody({ request, payload, trustDomain, issuedAtMs: now, generation: node.identityGeneration, expiresAtMs: request.deadlineMs });
+  return {
+    id: request.id,
+    nodeId: request.nodeId,
+    generation: node.identityGeneration,
+    kind: request.kind,
+    lane: spec.lane,
+    body,
+    bodySha256: sha256(body),
+    signature: toBinary(SignatureSchema, await signCommand(worker, body)),
+    signerRoot: worker.rootId,
+    signerNotAfter: worker.notAfter,
+    batchId: request.batchId ?? null,
+    requestedBy: request.requestedBy,
+    notBefore: request.notBeforeMs ?? -Infinity,
+    deadline: request.deadlineMs,
+  };
+}
+
+interface BodyInput {
+  readonly request: CommandRequest;
+  readonly payload: Any;
+  readonly trustDomain: string;
+  readonly issuedAtMs: number | bigint;
+  readonly generation: number | bigint;
+  readonly expiresAtMs: number | bigint;
+}
+
+function encodeBody({ request, payload, trustDomain, issuedAtMs, generation, expiresAtMs }: BodyInput): Uint8Array {
+  const message = create(CommandBodySchema, {
+    commandId: request.id,
+    nodeId: request.nodeId,
+    kind: request.kind,
+    payload,
+    issuedAtMs: BigInt(Math.floor(Number(issuedAtMs))),
+    expiresAtMs: BigInt(Math.floor(Number(expiresAtMs))),
+    batchId: request.batchId ?? '',
+    trustDomain,
+    generation: BigInt(generation),
+  });
+  return encodeMessage(CommandBodySchema, message, 'commandBody');
+}
+
+/**
+ * Which of these exist already with the same content. A retry has another clock, and perhaps another deadline, than the first
+ * call: so the request is encoded again with the times and the generation of the stored body, and the digests compared.
+ */
+async function assertSameContent({ db, trustDomain }: EnqueueOptions, judged: readonly Judged[]): Promise<Set<string>> {
+  if (judged.length === 0) return new Set();
+  const stored = await readCommands(db, judged.map(({ request }) => request.id));
+  const existing = judged.filter(({ request }) => stored.has(request.id));
+  for (const { request, payload } of existing) {
+    const row = stored.get(request.id) as StoredCommand;
+    const { issuedAtMs, generation, expiresAtMs } = fromBinary(CommandBodySchema, row.body);
+    const body = encodeBody({ request, payload, trustDomain, issuedAtMs, generation, expiresAtMs });
+    if (Buffer.from(row.bodySha256).equals(sha256(body))) continue;
+    throw new ControlError('CONFLICT', `command ${request.id} exists with another content (${row.kind} for ${row.nodeId})`, {
+      details: { reason: 'command-differs', commandId: request.id },
+    });
+  }
+  return new Set(existing.map(({ request }) => request.id));
+}
+
+const sha256 = (bytes: Uint8Array): Buffer => createHash('sha256').update(bytes).digest();

@@ -1,0 +1,120 @@
+/** What operators decided about a rotation, and the evidence its stages left (H-08, H-17). Both are written once. */
+import { ControlError } from '../domain/errors.ts';
+import { type Database, type Executor, instant } from '../drizzle/client.ts';
+import type { CanonicalValue } from '../pki/audit/canonical-json.ts';
+import { appendAudit } from './audit.ts';
+
+export type OverrideKind = 'force' | 'exclude' | 'abort';
+
+export interface RotationOverride {
+  readonly kind: OverrideKind;
+  /** The gate a force opens, or the node an exclusion names; empty for an abort. */
+  readonly subject: string;
+  readonly actor: string;
+  readonly reason: string;
+  readonly at: number;
+}
+
+const insertOverride = {
+  name: 'rotation-override',
+  text: `insert into rotation_overrides (rotation_id, kind, subject, actor, reason, at) values ($1, $2, $3, $4, $5, $6)
+         on conflict (rotation_id, kind, subject) do nothing returning at`,
+};
+const overrides = {
+  name: 'rotation-overrides',
+  text: 'select kind, subject, actor, reason, at from rotation_overrides where rotation_id = $1 order by at, kind, subject',
+};
+
+const overrideOf = (rows: readonly RotationOverride[], kind: OverrideKind, subject: string): RotationOverride | undefined =>
+  rows.find((row) => row.kind === kind && row.subject === subject);
+
+export interface NewOverride {
+  readonly rotationId: string;
+  readonly override: Omit<RotationOverride, 'at'>;
+  /** Facts at the moment of the decision, for the trail: who is left behind. */
+  readonly details: Readonly<Record<string, CanonicalValue>>;
+  readonly now: number;
+}
+
+/**
+ * Writes a decision and its audit event in one transaction. A repeated one changes nothing and answers the first.
+ *
+ * @throws INVALID_INPUT without an actor or a reason
+ */
+export function recordOverride(db: Database, input: NewOverride): Promise<RotationOverride> {
+  const { rotationId, override, details, now } = input;
+  if (override.actor.trim() === '' || override.reason.trim() === '') {
+    throw new ControlError('INVALID_INPUT', `${override.kind} needs an actor and a reason`, { details: { reason: 'reason-needed' } });
+  }
+  return db.transaction(async (tx) => {
+    const values = [rotationId, override.kind, override.subject, override.actor, override.reason, instant(now)];
+    const inserted = await tx.query(insertOverride, values);
+    if (inserted.length > 0) {
+      await appendAudit(
+        tx,
+        {
+          key: `rotation/${rotationId}/${override.kind}/${override.subject}`,
+          actor: override.actor,
+          action: `rotation.${override.kind}`,
+          subject: rotationId,
+          details: { ...details, subject: override.subject, reason: override.reason },
+        },
+        now,
+      );
+    }
+    const stored = overrideOf(await tx.query<RotationOverride>(overrides, [rotationId]), override.kind, override.subject);
+    return stored as RotationOverride;
+  });
+}
+
+export const readOverrides = (db: Executor, rotationId: string): Promise<RotationOverride[]> => db.query<RotationOverride>(overrides, [rotationId]);
+
+export interface RotationEvidence {
+  readonly stage: string;
+  readonly at: number;
+  readonly document: Uint8Array;
+  readonly signature: Uint8Array;
+}
+
+const insertEvidence = {
+  name: 'rotation-evidence-insert',
+  text: `insert into rotation_evidence (rotation_id, stage, at, document, signature) values ($1, $2, $3, $4, $5)
+         on conflict (rotation_id, stage) do nothing returning stage`,
+};
+const evidence = {
+  name: 'rotation-evidence',
+  text: 'select stage, at, document, signature from rotation_evidence where rotation_id = $1 order by at, stage',
+};
+
+export interface NewEvidence extends RotationEvidence {
+  readonly rotationId: string;
+  readonly actor: string;
+}
+
+/**
+ * Stores the evidence of a stage once, with its audit event. A repeated stage with the same document changes nothing.
+ *
+ * @throws CONFLICT when the stage left another document
+ */
+export function recordEvidence(db: Database, input: NewEvidence): Promise<void> {
+  return db.transaction(async (tx) => {
+    const inserted = await tx.query(insertEvidence, [input.rotationId, input.stage, instant(input.at), input.document, input.signature]);
+    if (inserted.length === 0) {
+      const known = (await tx.query<RotationEvidence>(evidence, [input.rotationId])).find((row) => row.stage === input.stage);
+      if (known !== undefined && Buffer.from(known.document).equals(input.document)) return;
+      throw new ControlError('CONFLICT', `stage ${input.stage} of rotation ${input.rotationId} has left other evidence`, {
+        details: { reason: 'evidence-differs', stage: input.stage },
+      });
+    }
+    const event = {
+      key: `rotation/${input.rotationId}/stage/${input.stage}`,
+      actor: input.actor,
+      action: `rotation.stage.${input.stage}`,
+      subject: input.rotationId,
+      details: { document: Buffer.from(input.document).toString('base64') },
+    };
+    await appendAudit(tx, event, input.at);
+  });
+}
+
+export const readEvidence = (db: Executor, rotationId: string): Promise<RotationEvidence[]> => db.query<RotationEvidence>(evidence, [rotationId]);
