@@ -77,7 +77,10 @@ export async function createWhole(path: string, text: string): Promise<void> {
   // link fails where rename would overwrite: the file appears whole, and only if there was none.
   await writeWhole(path, text, (temporary) => link(temporary, path)).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'EEXIST') throw cannotWrite(path)(cause);
-    throw new ControlError('INVALID_STATE', `${path} already exists: it is never overwritten`, { cause, details: { reason: 'file-exists', path } });
+    throw new ControlError('INVALID_STATE', `${path} already exists: it is never overwritten`, {
+      cause,
+      details: { reason: 'file-exists', path },
+    });
   });
 }
 
@@ -90,7 +93,10 @@ export async function replaceWhole(path: string, text: string): Promise<void> {
 const cannotWrite =
   (path: string) =>
   (cause: NodeJS.ErrnoException): never => {
-    throw new ControlError('INVALID_CONFIG', `${path} cannot be written (${cause.code ?? 'unknown fault'})`, { cause, details: { reason: 'not-writable', path } });
+    throw new ControlError('INVALID_CONFIG', `${path} cannot be written (${cause.code ?? 'unknown fault'})`, {
+      cause,
+      details: { reason: 'not-writable', path },
+    });
   };
 
 const revisionOf = (text: string): string => createHash('sha256').update(text, 'utf8').digest('hex');
@@ -107,7 +113,10 @@ async function readBundle(path: string): Promise<{ text: string; revision: strin
         details: { reason: 'no-bundle', path, hint: 'create one: better-compute pki init --trust-domain NAME, or name another with --pki' },
       });
     }
-    throw new ControlError('INVALID_CONFIG', `the key bundle ${path} cannot be read (${code ?? 'it is not UTF-8'})`, { cause, details: { reason: 'bundle-unreadable', path } });
+    throw new ControlError('INVALID_CONFIG', `the key bundle ${path} cannot be read (${code ?? 'it is not UTF-8'})`, {
+      cause,
+      details: { reason: 'bundle-unreadable', path },
+    });
   }
 }
 

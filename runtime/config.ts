@@ -28,7 +28,10 @@ export function parseEnv<S extends z.ZodRawShape>(
   // An empty value is what a shell leaves behind when it means "not set".
   const present = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''));
   const parsed = schema.safeParse(present);
-  const problems: Problem[] = [...unknownNames(present, schema), ...(parsed.success ? [] : parsed.error.issues.map((issue) => describe(issue, present)))];
+  const problems: Problem[] = [
+    ...unknownNames(present, schema),
+    ...(parsed.success ? [] : parsed.error.issues.map((issue) => describe(issue, present))),
+  ];
   if (problems.length > 0 || !parsed.success) throw toError(problems);
   return Object.freeze(parsed.data);
 }
@@ -45,14 +48,14 @@ function unknownNames(env: Record<string, unknown>, schema: z.ZodObject): Proble
     });
 }
 
-function describe(issue: z.core.$ZodIssue, env: Record<string, unknown>): Problem {
+function describe(issue: z.core.$ZodIssue, env: NodeJS.ProcessEnv): Problem {
   const name = String(issue.path[0] ?? '');
   const value = env[name];
   if (value === undefined) {
     const summary = isEnvName(name) ? ` (${envNames[name]?.summary})` : '';
     return { missing: true, text: `${name} is not set${summary}` };
   }
-  const shown = isSecretEnv(name) ? '' : ` "${String(value)}"`;
+  const shown = isSecretEnv(name) ? '' : ` "${value}"`;
   return { missing: false, text: `${name}${shown}: ${issue.message}` };
 }
 
@@ -81,7 +84,9 @@ export const switchField = (byDefault: boolean) =>
     .transform((value) => value === 'on')
     .default(byDefault);
 
-export const logLevelField = z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'], 'must be trace, debug, info, warn, error or fatal').default('info');
+export const logLevelField = z
+  .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'], 'must be trace, debug, info, warn, error or fatal')
+  .default('info');
 
 export const demonstrationTimesName = 'BETTER_COMPUTE_DEMONSTRATION_ONLY_ROTATION_TIMES';
 const spelledOut = 'yes-for-demonstrations-only:';
@@ -96,9 +101,13 @@ export function rotationTimes(env: NodeJS.ProcessEnv = process.env): RotationTim
   if (value === undefined || value === '') return productionTimes;
   const numbers = value.startsWith(spelledOut) ? value.slice(spelledOut.length).split(',') : [];
   if (numbers.length !== 3 || !numbers.every((n) => /^\d{1,9}$/.test(n) && Number(n) > 0)) {
-    throw new ControlError('INVALID_CONFIG', `${demonstrationTimesName} "${value}" must be ${spelledOut}<overlapMs>,<marginMs>,<workerLifetimeMs>`, {
-      details: { reason: 'demonstration-times' },
-    });
+    throw new ControlError(
+      'INVALID_CONFIG',
+      `${demonstrationTimesName} "${value}" must be ${spelledOut}<overlapMs>,<marginMs>,<workerLifetimeMs>`,
+      {
+        details: { reason: 'demonstration-times' },
+      },
+    );
   }
   const [overlapMs = 0, dropMarginMs = 0, workerLifetimeMs = 0] = numbers.map(Number);
   return Object.freeze({ overlapMs, dropMarginMs, workerLifetimeMs });

@@ -82,7 +82,10 @@ async function outcome(fn: Check): Promise<string> {
 
 async function metricsText(registry: Registry, sources: readonly (() => Promise<string>)[]): Promise<string> {
   const more = await Promise.all(sources.map((source) => source().catch(() => '')));
-  return [await registry.metrics(), ...more].filter((text) => text !== '').map((text) => (text.endsWith('\n') ? text : `${text}\n`)).join('');
+  return [await registry.metrics(), ...more]
+    .filter((text) => text !== '')
+    .map((text) => (text.endsWith('\n') ? text : `${text}\n`))
+    .join('');
 }
 
 async function listen(answers: Record<string, () => Promise<Answer>>, request: Parameters<typeof listenOn>[1]): Promise<HealthServer> {

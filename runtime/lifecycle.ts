@@ -92,7 +92,8 @@ export function onParentGone(then: () => void, input: NodeJS.ReadStream = proces
 
 function announce(name: string, addresses: Readonly<Record<string, string>>, log: Log): void {
   log.info({ addresses }, 'ready');
-  if (process.env['BETTER_COMPUTE_READY'] === 'json') process.stdout.write(`${JSON.stringify({ ready: true, process: name, addresses })}\n`);
+  if (process.env['BETTER_COMPUTE_READY'] === 'json')
+    process.stdout.write(`${JSON.stringify({ ready: true, process: name, addresses })}\n`);
 }
 
 async function leave({ running, failure, log }: { running: RunningProcess | undefined; failure: unknown; log: Log }): Promise<number> {

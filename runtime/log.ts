@@ -40,7 +40,8 @@ export function createLogger({ process: name, level = 'info', destination }: Log
 }
 
 /** A level to start with; a wrong one is parseEnv's to refuse, and the log that reports it must exist by then. */
-export const levelOf = (name: string | undefined): string => (name !== undefined && Object.hasOwn(pino.levels.values, name) ? name : 'info');
+export const levelOf = (name: string | undefined): string =>
+  name !== undefined && Object.hasOwn(pino.levels.values, name) ? name : 'info';
 
 function defaultDestination(): DestinationStream {
   if (process.stderr.isTTY) return pretty({ destination: 2, sync: true, colorize: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' });
@@ -49,7 +50,8 @@ function defaultDestination(): DestinationStream {
 
 const redacted = '[redacted]';
 const suspicious = /secret|token|private|key|pass|authorization|cookie|bcj1\.|bcjoin1\.|PRIVATE|:\/\/[^/\s:@]*:[^/\s@]*@/i;
-const secretNames = /^(?:.*secret|.*token|.*privatekey|.*codeckey|.*signingkey|.*passphrase|.*password|.*authorization|.*cookie|key|passwd)$/;
+const secretNames =
+  /^(?:.*secret|.*token|.*privatekey|.*codeckey|.*signingkey|.*passphrase|.*password|.*authorization|.*cookie|key|passwd)$/;
 
 const secretTexts: readonly [RegExp, string][] = [
   [/bcj(?:oin)?1\.[A-Za-z0-9_-]+/g, redacted],
@@ -72,5 +74,7 @@ function redact(value: unknown): unknown {
   if (typeof value === 'string') return redactText(value);
   if (Array.isArray(value)) return value.map(redact);
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, isSecretName(name) && inner !== null ? redacted : redact(inner)]));
+  return Object.fromEntries(
+    Object.entries(value).map(([name, inner]) => [name, isSecretName(name) && inner !== null ? redacted : redact(inner)]),
+  );
 }

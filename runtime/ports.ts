@@ -24,10 +24,20 @@ export function toPortError(error: unknown, request: PortRequest): ControlError<
   const code = (error as { code?: unknown } | null)?.code;
   const reason = typeof code === 'string' ? reasons[code] : undefined;
   if (reason === undefined) return null;
-  return new ControlError('PORT_TAKEN', `port ${request.host}:${request.port} ${reason}; ${request.who} asked for it (set by ${request.setBy})`, {
-    details: { reason: code === 'EADDRINUSE' ? 'port-in-use' : 'port-refused', port: request.port, host: request.host, who: request.who, setBy: request.setBy },
-    cause: error,
-  });
+  return new ControlError(
+    'PORT_TAKEN',
+    `port ${request.host}:${request.port} ${reason}; ${request.who} asked for it (set by ${request.setBy})`,
+    {
+      details: {
+        reason: code === 'EADDRINUSE' ? 'port-in-use' : 'port-refused',
+        port: request.port,
+        host: request.host,
+        who: request.who,
+        setBy: request.setBy,
+      },
+      cause: error,
+    },
+  );
 }
 
 /**

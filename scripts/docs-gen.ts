@@ -50,7 +50,13 @@ function errorsPage(): string {
 function commentsOf(file: FileDescriptorProto): (path: number[]) => string {
   const byPath = new Map<string, string>();
   for (const location of file.sourceCodeInfo?.location ?? []) {
-    byPath.set(location.path.join('.'), (location.leadingComments || location.trailingComments).trim().replaceAll(/\s*\n\s*/g, ' ').replaceAll('|', '\\|'));
+    byPath.set(
+      location.path.join('.'),
+      (location.leadingComments || location.trailingComments)
+        .trim()
+        .replaceAll(/\s*\n\s*/g, ' ')
+        .replaceAll('|', '\\|'),
+    );
   }
   return (path) => byPath.get(path.join('.')) ?? '';
 }
@@ -60,7 +66,8 @@ const enumField = 5;
 const serviceField = 6;
 
 function typeOf(field: DescMessage['fields'][number]): string {
-  if (field.fieldKind === 'list') return `repeated ${field.listKind === 'message' ? field.message.name : field.listKind === 'enum' ? field.enum.name : scalar(field.scalar)}`;
+  if (field.fieldKind === 'list')
+    return `repeated ${field.listKind === 'message' ? field.message.name : field.listKind === 'enum' ? field.enum.name : scalar(field.scalar)}`;
   if (field.fieldKind === 'message') return field.message.name;
   if (field.fieldKind === 'enum') return field.enum.name;
   return field.fieldKind === 'scalar' ? scalar(field.scalar) : 'map';
@@ -74,12 +81,16 @@ function messageSection(message: DescMessage, path: number[], comment: (path: nu
     (field, i) => `| ${field.number} | ${field.name} | ${typeOf(field)} | ${field.oneof?.name ?? ''} | ${comment([...path, 2, i])} |`,
   );
   const head = ['', `### ${message.name}`, '', comment(path)].filter((line, i) => i !== 3 || line !== '');
-  return fields.length === 0 ? [...head, '', 'No fields.'] : [...head, '', '| # | field | type | one of | |', '|---|---|---|---|---|', ...fields];
+  return fields.length === 0
+    ? [...head, '', 'No fields.']
+    : [...head, '', '| # | field | type | one of | |', '|---|---|---|---|---|', ...fields];
 }
 
 function enumSection(type: DescEnum, path: number[], comment: (path: number[]) => string): string[] {
   const values = type.values.map((value, i) => `| ${value.number} | ${value.name} | ${comment([...path, 2, i])} |`);
-  return ['', `### ${type.name}`, '', comment(path), '', '| # | value | |', '|---|---|---|', ...values].filter((line, i) => i !== 3 || line !== '');
+  return ['', `### ${type.name}`, '', comment(path), '', '| # | value | |', '|---|---|---|', ...values].filter(
+    (line, i) => i !== 3 || line !== '',
+  );
 }
 
 function serviceSection(service: DescService, path: number[], comment: (path: number[]) => string): string[] {

@@ -14,10 +14,15 @@ const keeper = fileURLToPath(new URL('./keeper.mjs', import.meta.url));
  * @returns {Promise<{ pid: number, exited: Promise<number>, stop(): Promise<void> }>}
  */
 export async function startKept({ name, isReady, readyWithinMs, ...engine }) {
-  const child = spawn(process.execPath, [keeper, JSON.stringify(engine)], { stdio: ['pipe', 'pipe', 'inherit'], detached: true, env: engine.env });
+  const child = spawn(process.execPath, [keeper, JSON.stringify(engine)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    detached: true,
+    env: engine.env,
+  });
   child.stdin.on('error', () => undefined);
-  let code = null;
-  const exited = new Promise((resolve) => child.on('close', (exit) => resolve((code = exit ?? 1))));
+  /** @type {{ code: number | null }} */
+  const end = { code: null };
+  const exited = new Promise((resolve) => child.on('close', (exit) => resolve((end.code = exit ?? 1))));
   const started = new Promise((resolve) => child.stdout.once('data', (data) => resolve(JSON.parse(data).pid)));
   const pid = await Promise.race([started, exited.then(() => 0)]);
   const stop = async () => {
@@ -25,20 +30,29 @@ export async function startKept({ name, isReady, readyWithinMs, ...engine }) {
     await exited;
   };
   const until = Date.now() + readyWithinMs;
-  while (code === null && !(await isReady())) {
+  while (end.code === null && !(await isReady())) {
     if (Date.now() > until) {
       await stop();
       throw new SetupError(`${name} was not ready within ${readyWithinMs / 1000} s`, `its log is ${engine.log}:\n${lastLines(engine.log)}`);
     }
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
-  if (code !== null) throw new SetupError(`${name} ended while starting (exit code ${code})`, `its log is ${engine.log}:\n${lastLines(engine.log)}`);
+  if (end.code !== null)
+    throw new SetupError(
+      `${name} ended while starting (exit code ${String(end.code)})`,
+      `its log is ${engine.log}:\n${lastLines(engine.log)}`,
+    );
   return { pid, exited, stop };
 }
 
 function lastLines(path, count = 8) {
   try {
-    return readFileSync(path, 'utf8').trimEnd().split('\n').slice(-count).map((line) => `  ${line}`).join('\n');
+    return readFileSync(path, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .slice(-count)
+      .map((line) => `  ${line}`)
+      .join('\n');
   } catch {
     return '  (no log)';
   }

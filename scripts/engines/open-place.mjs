@@ -19,7 +19,9 @@ export async function databaseAccount() {
   if (process.getuid?.() !== 0) return null;
   const found = (await account('postgres')) ?? (await account('better-compute'));
   if (found !== null) return found;
-  const made = await runCommand('useradd', ['--system', '--no-create-home', '--shell', '/usr/sbin/nologin', 'better-compute'], { timeoutMs: 10_000 });
+  const made = await runCommand('useradd', ['--system', '--no-create-home', '--shell', '/usr/sbin/nologin', 'better-compute'], {
+    timeoutMs: 10_000,
+  });
   const created = await account('better-compute');
   if (created !== null) return created;
   throw new SetupError(

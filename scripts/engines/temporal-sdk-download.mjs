@@ -3,7 +3,9 @@ import { TestWorkflowEnvironment } from '@temporalio/testing';
 
 const downloadDir = process.argv[2];
 try {
-  const environment = await TestWorkflowEnvironment.createLocal({ server: { executable: { type: 'cached-download', downloadDir }, ui: false } });
+  const environment = await TestWorkflowEnvironment.createLocal({
+    server: { executable: { type: 'cached-download', downloadDir }, ui: false },
+  });
   await environment.teardown();
   process.exit(0);
 } catch (error) {

@@ -25,7 +25,16 @@ const dynamicConfig = [
  *   setBy?: { port: string, uiPort: string }, binary?: string }} options
  *   ports: 0 for a free one; `searchAttributes`: name → type; `codecEndpoint`: where the UI has payloads decoded
  */
-export async function startTemporal({ home, port = 0, uiPort = 0, searchAttributes = {}, codecEndpoint, log = join(home, 'logs', 'temporal.log'), setBy = names, binary }) {
+export async function startTemporal({
+  home,
+  port = 0,
+  uiPort = 0,
+  searchAttributes = {},
+  codecEndpoint,
+  log = join(home, 'logs', 'temporal.log'),
+  setBy = names,
+  binary,
+}) {
   const folder = join(resolve(home), 'temporal');
   mkdirSync(home, { recursive: true, mode: 0o711 });
   for (const path of [folder, dirname(log)]) mkdirSync(path, { recursive: true, mode: 0o700 });
@@ -47,7 +56,14 @@ export async function startTemporal({ home, port = 0, uiPort = 0, searchAttribut
     readyWithinMs: 60_000,
   });
   writeFileSync(join(folder, 'pid'), `${engine.pid}\n`);
-  return { address: `127.0.0.1:${chosen}`, uiUrl: `http://127.0.0.1:${chosenUi}`, metricsAddress: `127.0.0.1:${metrics}`, pid: engine.pid, exited: engine.exited, stop: engine.stop };
+  return {
+    address: `127.0.0.1:${chosen}`,
+    uiUrl: `http://127.0.0.1:${chosenUi}`,
+    metricsAddress: `127.0.0.1:${metrics}`,
+    pid: engine.pid,
+    exited: engine.exited,
+    stop: engine.stop,
+  };
 }
 
 const names = Object.freeze({ port: 'BETTER_COMPUTE_TEMPORAL_PORT', uiPort: 'BETTER_COMPUTE_TEMPORAL_UI_PORT' });
@@ -55,20 +71,40 @@ const names = Object.freeze({ port: 'BETTER_COMPUTE_TEMPORAL_PORT', uiPort: 'BET
 function serverArgs({ port, uiPort, metrics, database, searchAttributes, codecEndpoint }) {
   const repeated = (flag, values) => values.flatMap((value) => [flag, value]);
   return [
-    'server', 'start-dev', '--ip', '127.0.0.1', '--port', String(port), '--ui-port', String(uiPort), '--metrics-port', String(metrics),
-    '--db-filename', database, '--log-level', 'warn', '--ui-disable-news-fetch',
+    'server',
+    'start-dev',
+    '--ip',
+    '127.0.0.1',
+    '--port',
+    String(port),
+    '--ui-port',
+    String(uiPort),
+    '--metrics-port',
+    String(metrics),
+    '--db-filename',
+    database,
+    '--log-level',
+    'warn',
+    '--ui-disable-news-fetch',
     ...repeated('--sqlite-pragma', pragmas),
     ...repeated('--dynamic-config-value', dynamicConfig),
-    ...repeated('--search-attribute', Object.entries(searchAttributes).map(([name, type]) => `${name}=${type}`)),
+    ...repeated(
+      '--search-attribute',
+      Object.entries(searchAttributes).map(([name, type]) => `${name}=${type}`),
+    ),
     ...(codecEndpoint === undefined ? [] : ['--ui-codec-endpoint', codecEndpoint]),
   ];
 }
 
 async function isServing(command, port) {
-  const health = await runCommand(command, ['operator', 'namespace', 'describe', 'default', '--address', `127.0.0.1:${port}`, '--client-connect-timeout', '2s'], {
-    timeoutMs: 5_000,
-    env: { PATH: process.env.PATH ?? '' },
-  });
+  const health = await runCommand(
+    command,
+    ['operator', 'namespace', 'describe', 'default', '--address', `127.0.0.1:${port}`, '--client-connect-timeout', '2s'],
+    {
+      timeoutMs: 5_000,
+      env: { PATH: process.env.PATH ?? '' },
+    },
+  );
   return health.code === 0;
 }
 

@@ -12,7 +12,12 @@ export function claimPort({ host = '127.0.0.1', port, who, setBy }) {
     server.once('error', (error) => {
       if (error.code !== 'EADDRINUSE' && error.code !== 'EACCES') return reject(error);
       const reason = error.code === 'EACCES' ? 'may not be opened by this user' : 'is taken';
-      reject(new SetupError(`port ${host}:${port} ${reason}; ${who} asked for it (set by ${setBy})`, 'choose another port, or stop the process that holds it'));
+      reject(
+        new SetupError(
+          `port ${host}:${port} ${reason}; ${who} asked for it (set by ${setBy})`,
+          'choose another port, or stop the process that holds it',
+        ),
+      );
     });
     server.listen({ host, port, exclusive: true }, () => {
       const { port: bound } = server.address();
@@ -23,5 +28,8 @@ export function claimPort({ host = '127.0.0.1', port, who, setBy }) {
 
 /** @param {number} port */
 export function isPortFree(port, host = '127.0.0.1') {
-  return claimPort({ host, port, who: 'a look', setBy: 'nobody' }).then(() => true, () => false);
+  return claimPort({ host, port, who: 'a look', setBy: 'nobody' }).then(
+    () => true,
+    () => false,
+  );
 }

@@ -11,7 +11,20 @@ export const projectRoot = (() => {
 })();
 
 export const sourceFolders = [
-  'domain', 'proto', 'pki', 'drizzle', 'services', 'activities', 'workflows', 'workers', 'gateway', 'api', 'daemon', 'cli', 'runtime', 'scripts',
+  'domain',
+  'proto',
+  'pki',
+  'drizzle',
+  'services',
+  'activities',
+  'workflows',
+  'workers',
+  'gateway',
+  'api',
+  'daemon',
+  'cli',
+  'runtime',
+  'scripts',
 ];
 const sourceFiles = ['temporal.config.ts', 'tsconfig.json', 'package.json', 'package-lock.json'];
 
@@ -30,7 +43,10 @@ export function filesUnder(folder) {
 /** Changes with any source's name, size or time of change. */
 export function sourceStamp(root = projectRoot, folders = sourceFolders) {
   const hash = createHash('sha256');
-  const files = [...folders.flatMap((folder) => safely(() => filesUnder(join(root, folder)))), ...sourceFiles.map((file) => join(root, file))];
+  const files = [
+    ...folders.flatMap((folder) => safely(() => filesUnder(join(root, folder)))),
+    ...sourceFiles.map((file) => join(root, file)),
+  ];
   for (const file of files) {
     const stat = statSync(file, { throwIfNoEntry: false });
     if (stat !== undefined) hash.update(`${relative(root, file)}\0${stat.size}\0${stat.mtimeMs}\n`);

@@ -88,7 +88,13 @@ describe('runtime/config', () => {
       });
     });
 
-    for (const value of ['20000,2000,15000', 'yes:1,2,3', 'yes-for-demonstrations-only:1,2', 'yes-for-demonstrations-only:1,2,-3', 'yes-for-demonstrations-only:0,2,3']) {
+    for (const value of [
+      '20000,2000,15000',
+      'yes:1,2,3',
+      'yes-for-demonstrations-only:1,2',
+      'yes-for-demonstrations-only:1,2,-3',
+      'yes-for-demonstrations-only:0,2,3',
+    ]) {
       it(`refuses "${value}"`, () => {
         const error = refusal(() => rotationTimes({ [name]: value }));
         assert.equal(error.code, 'INVALID_CONFIG');

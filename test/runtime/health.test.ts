@@ -50,7 +50,11 @@ describe('runtime/health', () => {
 
   it('answers 404 to other paths and methods, saying which exist', async () => {
     const get = await listening(createHealth({ process: 'x' }));
-    for (const [path, method] of [['/', 'GET'], ['/constructor', 'GET'], ['/healthz', 'POST']] as const) {
+    for (const [path, method] of [
+      ['/', 'GET'],
+      ['/constructor', 'GET'],
+      ['/healthz', 'POST'],
+    ] as const) {
       const answer = await get(path, method);
       assert.equal(answer.status, 404);
       assert.deepEqual(await answer.json(), { status: 'unknown path', paths: ['/healthz', '/readyz', '/metrics'] });

@@ -5,7 +5,15 @@ import { createLogger, isSecretName, type Log, redactText } from '../../runtime/
 function captured(level = 'trace'): { log: Log; lines: () => Record<string, unknown>[]; raw: () => string } {
   let text = '';
   const log = createLogger({ process: 'test', level, destination: { write: (line) => void (text += line) } });
-  return { log, raw: () => text, lines: () => text.split('\n').filter(Boolean).map((line) => JSON.parse(line) as Record<string, unknown>) };
+  return {
+    log,
+    raw: () => text,
+    lines: () =>
+      text
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as Record<string, unknown>),
+  };
 }
 
 describe('runtime/log', () => {
@@ -62,7 +70,8 @@ describe('runtime/log', () => {
 
   it('leaves names alone that only sound like secrets', () => {
     for (const name of ['tokenId', 'kid', 'publicKey', 'keyId', 'secretary', 'nodeId']) assert.equal(isSecretName(name), false, name);
-    for (const name of ['secret', 'token', 'privateKey', 'key', 'passphrase', 'Authorization', 'BETTER_COMPUTE_SECRET']) assert.equal(isSecretName(name), true, name);
+    for (const name of ['secret', 'token', 'privateKey', 'key', 'passphrase', 'Authorization', 'BETTER_COMPUTE_SECRET'])
+      assert.equal(isSecretName(name), true, name);
     assert.equal(redactText('nothing to hide: 127.0.0.1:5432'), 'nothing to hide: 127.0.0.1:5432');
   });
 });

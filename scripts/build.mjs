@@ -1,0 +1,50 @@
+/**
+ * Compiles the sources to dist/: TypeScript, then what it leaves out (generated protobuf, SQL, the scripts that run engines),
+ * then the workflow bundle that workers load. The stamp of the sources is written last, so a build that was cut is no build.
+ */
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { SetupError } from './lib/failure.mjs';
+import { runCommand } from './lib/run-command.mjs';
+import { projectRoot, sourceStamp } from './lib/sources.mjs';
+
+const dist = join(projectRoot, 'dist');
+const stampFile = join(dist, '.stamp');
+
+/** Copied as they are. */
+const copies = ['proto/gen', 'drizzle/migrations', 'scripts/engines', 'scripts/lib'];
+
+/** Whether dist/ was built from the sources as they are now. */
+export const isBuilt = () => existsSync(stampFile) && readFileSync(stampFile, 'utf8') === sourceStamp();
+
+/** @returns {Promise<string | null>} null when it worked, else what the tool that failed said */
+export async function build() {
+  const stamp = sourceStamp();
+  rmSync(dist, { recursive: true, force: true });
+  mkdirSync(dist);
+  const tsc = join(projectRoot, 'node_modules', 'typescript', 'bin', 'tsc');
+  const compiled = await runCommand(process.execPath, [tsc, '--project', 'tsconfig.build.json'], { cwd: projectRoot });
+  if (compiled.code !== 0) return compiled.out || compiled.err;
+  for (const path of copies) cpSync(join(projectRoot, path), join(dist, path), { recursive: true });
+  const bundled = await bundleWorkflows();
+  if (bundled !== null) return bundled;
+  writeFileSync(stampFile, stamp);
+  return null;
+}
+
+// The bundle of the workflows, made once here instead of at each start of a worker.
+async function bundleWorkflows() {
+  const script = join(dist, 'workers', 'bundle.js');
+  if (!existsSync(script)) return null;
+  const done = await runCommand(process.execPath, [script, join(dist, 'workflow-bundle.js')], { cwd: projectRoot });
+  return done.code === 0 ? null : done.err || done.out;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { runScript } = await import('./lib/failure.mjs');
+  await runScript(async () => {
+    const problem = await build();
+    if (problem !== null) throw new SetupError(`the build failed:\n${problem}`, 'npm run check says the same in order');
+  });
+}

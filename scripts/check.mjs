@@ -1,0 +1,43 @@
+/**
+ * The gate: every rule about the sources that a machine can hold, each a step named by what it holds. All steps run, so one
+ * look shows everything that is wrong.
+ */
+import { join } from 'node:path';
+import { runCommand } from './lib/run-command.mjs';
+import { projectRoot } from './lib/sources.mjs';
+
+const bin = (name) => join(projectRoot, 'node_modules', '.bin', name);
+const script = (name, ...args) => [process.execPath, join(projectRoot, 'scripts', name), ...args];
+
+/** What must hold → the command that fails when it does not. */
+const steps = Object.freeze([
+  ['every file is formatted, imports sorted, names kebab-case, exports named (biome)', [bin('biome'), 'ci', '.']],
+  [
+    'no promise is left alone, no switch misses a case, sizes hold (oxlint with types)',
+    [bin('oxlint'), '--type-aware', '--deny-warnings', '.'],
+  ],
+  ['every type is right (tsc)', [bin('tsc'), '--noEmit']],
+  ['nothing is written that nobody uses (knip)', [bin('knip'), '--no-progress']],
+  ['the protocol follows its rules (buf lint)', [bin('buf'), 'lint']],
+  ['the protocol breaks no daemon in the field (buf breaking)', [bin('buf'), 'breaking', '--against', 'proto/baseline.binpb']],
+  ['generated code is what the .proto files generate', script('proto-gen.mjs', '--check')],
+  ['generated pages are what the code generates', [process.execPath, '--import', 'tsx', 'scripts/docs-gen.ts', '--check']],
+  [
+    'layers import only what they may',
+    [process.execPath, join(projectRoot, 'node_modules', 'mocha', 'bin', 'mocha.js'), 'test/architecture.test.ts'],
+  ],
+]);
+
+let failed = 0;
+for (const [rule, [command, ...args]] of steps) {
+  const begun = Date.now();
+  const env = { ...process.env, PATH: `${join(projectRoot, 'node_modules', '.bin')}:${process.env.PATH ?? ''}` };
+  const { code, out, err } = await runCommand(command, args, { cwd: projectRoot, env, timeoutMs: 5 * 60_000 });
+  const seconds = ((Date.now() - begun) / 1000).toFixed(1);
+  process.stdout.write(`${code === 0 ? 'holds ' : 'BROKEN'}  ${rule} (${seconds} s)\n`);
+  if (code === 0) continue;
+  failed += 1;
+  process.stdout.write(`${(out + err).trimEnd().replace(/^/gm, '        ')}\n`);
+}
+process.stdout.write(failed === 0 ? `\nall ${steps.length} rules hold\n` : `\n${failed} of ${steps.length} rules are broken\n`);
+process.exitCode = failed === 0 ? 0 : 1;

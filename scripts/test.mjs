@@ -1,0 +1,99 @@
+/**
+ * Runs the tests, one suite after another, each in a process of its own: `npm test`, or `npm test -- <part of a path> …`
+ * for some files. The last line is `N passed, N failed`; the exit code is 1 when anything failed.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, relative, sep } from 'node:path';
+import { runScript, SetupError } from './lib/failure.mjs';
+import { filesUnder, projectRoot } from './lib/sources.mjs';
+
+/** Pure and quick first, whole stacks last; a folder that is not listed runs in between. */
+const first = ['architecture', 'domain', 'proto', 'runtime', 'pki', 'docs', 'cli'];
+const last = ['activities', 'workflows', 'workers', 'gateway', 'daemon', 'api', 'engines', 'faults', 'e2e'];
+/** A suite that hangs is a failure, not a wait. */
+const suiteWithinMs = 12 * 60_000;
+
+await runScript(async () => {
+  const suites = suitesOf(selected(process.argv.slice(2)));
+  const total = { passed: 0, failed: 0 };
+  for (const [name, files] of suites) {
+    process.stdout.write(`\n━━ ${name} (${files.length} file${files.length === 1 ? '' : 's'})\n`);
+    const counts = await runSuite(files);
+    total.passed += counts.passed;
+    total.failed += counts.failed;
+    process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note}\n`);
+  }
+  process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
+  process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
+});
+
+function selected(filters) {
+  const all = filesUnder(join(projectRoot, 'test')).filter((file) => file.endsWith('.test.ts'));
+  const wanted = filters.filter((filter) => !filter.startsWith('-'));
+  if (wanted.length === 0) return all;
+  const files = all.filter((file) => wanted.some((part) => relative(projectRoot, file).includes(part)));
+  if (files.length > 0) return files;
+  throw new SetupError(
+    `no test file has ${wanted.map((part) => `"${part}"`).join(' or ')} in its path`,
+    'name a part of a path under test/, such as pki or gateway/session',
+    { exit: 2 },
+  );
+}
+
+/** One suite a folder under test/. */
+function suitesOf(files) {
+  const suites = new Map();
+  for (const file of files) {
+    const [top = '', rest] = relative(join(projectRoot, 'test'), file).split(sep);
+    const name = rest === undefined ? top.replace(/\.test\.ts$/, '') : top;
+    suites.set(name, [...(suites.get(name) ?? []), file]);
+  }
+  return [...suites].sort(([a], [b]) => rank(a) - rank(b) || a.localeCompare(b));
+}
+
+function rank(name) {
+  if (first.includes(name)) return first.indexOf(name);
+  return last.includes(name) ? 200 + last.indexOf(name) : 100;
+}
+
+async function runSuite(files) {
+  const folder = mkdtempSync(join(tmpdir(), 'bc-test-'));
+  const counts = join(folder, 'counts.json');
+  try {
+    const mocha = join(projectRoot, 'node_modules', 'mocha', 'bin', 'mocha.js');
+    const args = [
+      mocha,
+      '--reporter',
+      join(projectRoot, 'scripts', 'mocha-reporter.cjs'),
+      ...files.map((file) => relative(projectRoot, file)),
+    ];
+    const ended = await run(args, { BC_TEST_COUNTS: counts });
+    return verdict(ended, existsSync(counts) ? JSON.parse(readFileSync(counts, 'utf8')) : null);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** A suite that could not load, crashed or hung counts as one failure more. */
+function verdict({ code, late }, counts) {
+  const passed = counts?.passes ?? 0;
+  const failures = counts?.failures ?? 0;
+  if (late) return { passed, failed: failures + 1, note: ` (did not end within ${suiteWithinMs / 60_000} minutes)` };
+  if (counts === null) return { passed, failed: 1, note: ` (could not run: exit code ${code})` };
+  if (code !== 0 && failures === 0) return { passed, failed: 1, note: ` (all tests passed, but the process ended with exit code ${code})` };
+  return { passed, failed: failures, note: counts.pending > 0 ? `, ${counts.pending} skipped` : '' };
+}
+
+function run(args, env) {
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, args, { cwd: projectRoot, stdio: 'inherit', env: { ...process.env, ...env } });
+    let late = false;
+    const timer = setTimeout(() => ((late = true), child.kill('SIGKILL')), suiteWithinMs);
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve({ code: code ?? 1, late });
+    });
+  });
+}
