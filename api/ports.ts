@@ -45,11 +45,12 @@ export interface OperatorWorkflows {
 }
 
 export interface CommandsRequest {
-  readonly nodeIds: readonly string[];
+  readonly nodes: readonly string[] | 'all';
   readonly kind: string;
   readonly payload: Readonly<Record<string, unknown>>;
-  readonly timeoutMs: number | null;
+  readonly deadlineMs?: number | undefined;
   readonly actor: string;
+  readonly reason?: string | undefined;
 }
 
 export interface OperatorPorts {

@@ -36,11 +36,14 @@ export const revokeRequest = z.strictObject({ actor, reason });
 export const started = z.object({ workflowId: z.string(), runId: z.string() });
 
 export const commandsRequest = z.strictObject({
-  nodeIds: z.array(nodeId).min(1, 'no node is named').max(10_000),
+  /** Node ids, or every active node. */
+  nodes: z.union([z.literal('all'), z.array(nodeId).min(1, 'no node is named').max(2_000, 'more than 2000 nodes are named: use "all"')]),
   kind: z.enum(keysOf(commandKinds)),
   payload: z.record(z.string(), z.unknown()).default({}),
-  timeoutMs: z.int().min(1_000).max(72 * 60 * minute).nullable().default(null),
+  /** From now to the last moment the command may start on a machine. */
+  deadlineMs: z.int().min(1_000).max(7 * 24 * 60 * minute).optional(),
   actor,
+  reason: reason.optional(),
   /** The same key starts one workflow, however often the request is repeated. */
   idempotencyKey: z.string().regex(/^[A-Za-z0-9._-]{1,64}$/, 'is 1 to 64 letters, digits, ".", "_" and "-"').optional(),
 });

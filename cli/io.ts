@@ -3,6 +3,8 @@
  * the environment from here, so a test runs them with buffers and a fixed clock.
  */
 import { userInfo } from 'node:os';
+import { createInterface } from 'node:readline/promises';
+import { setTimeout } from 'node:timers/promises';
 
 export interface CliIo {
   /** Data, for pipes and scripts: one line, or several; the line end is added. */
@@ -17,6 +19,22 @@ export interface CliIo {
   readonly signal: AbortSignal;
   /** The operating-system user: who acts, unless --actor names someone. */
   user(): string;
+  /** Asks a person; false without one (no terminal). */
+  confirm(question: string): Promise<boolean>;
+  /** Resolves after `ms`, or at once when the user presses Ctrl-C. */
+  sleep(ms: number): Promise<void>;
+}
+
+async function confirmOnTerminal(question: string, signal: AbortSignal): Promise<boolean> {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return false;
+  const dialogue = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    return /^y(es)?$/i.test((await dialogue.question(`${question} [y/N] `, { signal })).trim());
+  } catch {
+    return false;
+  } finally {
+    dialogue.close();
+  }
 }
 
 const line = (text: string): string => (text.endsWith('\n') ? text : `${text}\n`);
@@ -39,6 +57,8 @@ export function processIo(): CliIo {
     isTerminal: process.stdout.isTTY === true,
     signal: interrupt.signal,
     user: () => userInfo().username,
+    confirm: (question) => confirmOnTerminal(question, interrupt.signal),
+    sleep: (ms) => setTimeout(ms, undefined, { signal: interrupt.signal }).catch(() => undefined),
   };
 }
 

@@ -15,7 +15,7 @@ export const commandRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
     answer: started,
     status: 202,
     handle: ({ body: { idempotencyKey, ...request } }) =>
-      workflows.startCommands({ ...request, nodeIds: [...new Set(request.nodeIds)], unique: idempotencyKey ?? randomUUID() }),
+      workflows.startCommands({ ...request, unique: idempotencyKey ?? randomUUID() }),
   }),
   route({
     method: 'get',

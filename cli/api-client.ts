@@ -1,0 +1,65 @@
+/** The operator API as the CLI calls it. What the API refuses arrives as the same error it was there. */
+import type { z } from 'zod';
+import { fromProblem } from '../api/problem.ts';
+import type * as schemas from '../api/schemas.ts';
+import { ControlError } from '../domain/errors.ts';
+import type { Settings } from './settings.ts';
+
+type Out<S extends z.ZodType> = z.output<S>;
+export type NodeAnswer = Out<typeof schemas.node>;
+export type CommandAnswer = Out<typeof schemas.command>;
+export type StuckAnswer = Out<typeof schemas.stuck>['stuck'][number];
+export type Started = Out<typeof schemas.started>;
+
+export interface OperatorClient {
+  listNodes(query: { after: string; limit: number; state?: string | undefined }): Promise<Out<typeof schemas.nodes>>;
+  getNode(id: string): Promise<NodeAnswer>;
+  revokeNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
+  createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
+  runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
+  getCommands(id: string): Promise<CommandAnswer[]>;
+  listStuck(): Promise<StuckAnswer[]>;
+  getTrust(): Promise<Out<typeof schemas.trust>>;
+  listRotations(limit: number): Promise<Out<typeof schemas.rotations>['rotations']>;
+  getEvidence(rotationId: string): Promise<Out<typeof schemas.evidence>>;
+}
+
+const answerWithinMs = 30_000;
+
+export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer'>): OperatorClient {
+  const call = async <T>(method: 'GET' | 'POST', path: string, body?: unknown): Promise<T> => {
+    const url = new URL(path, settings.apiUrl());
+    const headers = { authorization: `Bearer ${settings.bearer()}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
+    const response = await reach(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+    const answer: unknown = await response.json().catch(() => null);
+    if (response.ok) return answer as T;
+    throw fromProblem(answer) ?? new ControlError('UNAVAILABLE', `${url.origin} answered ${response.status} and is no operator API`, { details: { reason: 'not-our-api' } });
+  };
+  const id = encodeURIComponent;
+  return {
+    listNodes: (query) => call('GET', `/v1/nodes?${toQuery(query)}`),
+    getNode: (nodeId) => call('GET', `/v1/nodes/${id(nodeId)}`),
+    revokeNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/revoke`, body),
+    createToken: (body) => call('POST', '/v1/tokens', body),
+    runCommands: (body) => call('POST', '/v1/commands', body),
+    getCommands: async (commandId) => (await call<{ commands: CommandAnswer[] }>('GET', `/v1/commands/${id(commandId)}`)).commands,
+    listStuck: async () => (await call<{ stuck: StuckAnswer[] }>('GET', '/v1/stuck')).stuck,
+    getTrust: () => call('GET', '/v1/trust'),
+    listRotations: async (limit) => (await call<Out<typeof schemas.rotations>>('GET', `/v1/rotations?limit=${limit}`)).rotations,
+    getEvidence: (rotationId) => call('GET', `/v1/rotations/${id(rotationId)}/evidence`),
+  };
+}
+
+async function reach(url: URL, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, { ...init, redirect: 'error', signal: AbortSignal.timeout(answerWithinMs) });
+  } catch (cause) {
+    throw new ControlError('UNAVAILABLE', `the operator API at ${url.origin} does not answer`, {
+      details: { reason: 'api-unreachable', hint: 'is the stack up? better-compute doctor says what is down' },
+      cause,
+    });
+  }
+}
+
+const toQuery = (values: Readonly<Record<string, string | number | undefined>>): string =>
+  new URLSearchParams(Object.entries(values).flatMap(([name, value]) => (value === undefined || value === '' ? [] : [[name, String(value)] as [string, string]]))).toString();

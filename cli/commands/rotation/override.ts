@@ -1,0 +1,93 @@
+/** Commands that change a running rotation. Each names who and why; Temporal keeps both, and the audit trail repeats them. */
+import { Argument, Command, Option } from 'commander';
+import { gates, type Gate } from '../../../workflows/rotate-command-root/messages.ts';
+import { actorOption, assertConfirmed, commonOptions, reasonOption, type SignedOptions, withExamples, yesOption } from '../../command.ts';
+import { writeJson } from '../../io.ts';
+import type { Ports } from '../../ports.ts';
+import type { RotationPort } from '../../rotation-port.ts';
+import { watchLine } from '../../rotation-view.ts';
+
+export interface OverrideOptions extends SignedOptions {
+  readonly yes: boolean;
+}
+
+export interface ForceOptions extends OverrideOptions {
+  readonly phase: Gate;
+}
+
+export interface ExcludeOptions extends OverrideOptions {
+  readonly node: string;
+}
+
+export function newRotationForce(ports: Ports, run: (options: ForceOptions) => Promise<void>): Command {
+  const command = signed(ports, new Command('force'), 'Open a gate of the running rotation although it is closed')
+    .addOption(yesOption())
+    .addOption(new Option('--phase <gate>', 'the gate to open').choices(gates).makeOptionMandatory())
+    .action((flags: Omit<ForceOptions, 'json'>) => run({ ...commonOptions(command), ...flags }));
+  return withExamples(command, ['better-compute rotation force --phase fleet --reason "rack 7 is being scrapped" --yes']);
+}
+
+export function newRotationExclude(ports: Ports, run: (options: ExcludeOptions) => Promise<void>): Command {
+  const command = signed(ports, new Command('exclude'), 'Leave a node out of the gates; it must join again if it comes back after the drop')
+    .addOption(yesOption())
+    .addArgument(new Argument('<node>', 'node id'))
+    .action((node: string, flags: Omit<ExcludeOptions, 'json' | 'node'>) => run({ ...commonOptions(command), ...flags, node }));
+  return withExamples(command, ['better-compute rotation exclude node-17 --reason "mainboard on order" --yes']);
+}
+
+export function newRotationAbort(ports: Ports, run: (options: OverrideOptions) => Promise<void>): Command {
+  const command = signed(ports, new Command('abort'), 'Take the running rotation back; possible until the old root was dropped')
+    .addOption(yesOption())
+    .action((flags: Omit<OverrideOptions, 'json'>) => run({ ...commonOptions(command), ...flags }));
+  return withExamples(command, ['better-compute rotation abort --reason "wrong maintenance window" --yes']);
+}
+
+export function newRotationPause(ports: Ports, run: (options: SignedOptions) => Promise<void>): Command {
+  const command = signed(ports, new Command('pause'), 'Hold the running rotation before its next step; the overlap runs on').action(
+    (flags: Omit<SignedOptions, 'json'>) => run({ ...commonOptions(command), ...flags }),
+  );
+  return withExamples(command, ['better-compute rotation pause --reason "network change until 14:00"']);
+}
+
+export function newRotationResume(ports: Ports, run: (options: Omit<SignedOptions, 'reason'>) => Promise<void>): Command {
+  const command = new Command('resume')
+    .description('Let a paused or held rotation go on')
+    .addOption(actorOption(ports.io))
+    .action((flags: { actor: string }) => run({ ...commonOptions(command), ...flags }));
+  return withExamples(command, ['better-compute rotation resume']);
+}
+
+const signed = (ports: Ports, command: Command, description: string): Command =>
+  command.description(description).addOption(actorOption(ports.io)).addOption(reasonOption());
+
+export const rotationForceRun = ({ phase, actor, reason, ...options }: ForceOptions, ports: Ports): Promise<void> =>
+  change(options, ports, { question: `Force the gate "${phase}" open? Nodes and processes behind it may reject commands.`, act: (r) => r.force({ phase, actor, reason }) });
+
+export const rotationExcludeRun = ({ node, actor, reason, ...options }: ExcludeOptions, ports: Ports): Promise<void> =>
+  change(options, ports, { question: `Leave ${node} out of the rotation? It must join again if it comes back after the drop.`, act: (r) => r.exclude({ node, actor, reason }) });
+
+export const rotationAbortRun = ({ actor, reason, ...options }: OverrideOptions, ports: Ports): Promise<void> =>
+  change(options, ports, { question: 'Take the rotation back?', act: (r) => r.abort({ actor, reason }) });
+
+export const rotationPauseRun = ({ actor, reason, ...options }: SignedOptions, ports: Ports): Promise<void> =>
+  change({ ...options, yes: true }, ports, { question: '', act: (r) => r.pause({ actor, reason }) });
+
+export const rotationResumeRun = ({ actor, ...options }: Omit<SignedOptions, 'reason'>, ports: Ports): Promise<void> =>
+  change({ ...options, yes: true }, ports, { question: '', act: (r) => r.resume({ actor }) });
+
+async function change(
+  options: { json: boolean; yes: boolean },
+  ports: Ports,
+  step: { question: string; act: (rotation: RotationPort) => Promise<unknown> },
+): Promise<void> {
+  await assertConfirmed(ports.io, options.yes, step.question);
+  const rotation = await ports.rotation();
+  try {
+    await step.act(rotation);
+    const found = await rotation.find();
+    if (options.json) writeJson(ports.io, found);
+    else ports.io.out(watchLine(found));
+  } finally {
+    await rotation.close();
+  }
+}

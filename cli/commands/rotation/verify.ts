@@ -1,0 +1,129 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { Argument, Command } from 'commander';
+import { ControlError } from '../../../domain/errors.ts';
+import { about, productionTimes } from '../../../domain/rotation/gates.ts';
+import { type EvidenceFile, parseEvidenceFile } from '../../../pki/audit/evidence-file.ts';
+import { type EvidenceVerdict, verifyRotationEvidence } from '../../../pki/audit/verify-evidence.ts';
+import { rotationTimes } from '../../../runtime/config.ts';
+import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
+import { instantText, shortId } from '../../format.ts';
+import { writeJson } from '../../io.ts';
+import type { Ports } from '../../ports.ts';
+import { fetchEvidence } from './evidence.ts';
+
+export interface RotationVerifyOptions extends CommonOptions {
+  /** A file, or a folder of them; null asks the running deployment for its newest rotation. */
+  readonly path: string | null;
+  readonly pin: string | null;
+  readonly pki: string | null;
+}
+
+export function newRotationVerify(run: (options: RotationVerifyOptions) => Promise<void>): Command {
+  const command = new Command('verify')
+    .description('Check the evidence of a rotation, offline: signatures, chain, order, gates, and an overlap of at least 24 h')
+    .addArgument(new Argument('[path]', 'evidence file, or a folder of them; without, the newest of the running deployment'))
+    .option('--pin <pin>', 'pin of the audit key, sha256/…; else BETTER_COMPUTE_AUDIT_PIN, else the key bundle')
+    .option('--pki <file>', 'key bundle to read the pin from')
+    .action((path: string | undefined, flags: { pin?: string; pki?: string }) =>
+      run({ ...commonOptions(command), path: path ?? null, pin: flags.pin ?? null, pki: flags.pki ?? null }),
+    );
+  return withExamples(command, [
+    'better-compute rotation verify evidence.json --pki pki.json',
+    'better-compute rotation verify evidence.json --pin sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=',
+    'better-compute rotation verify',
+  ]);
+}
+
+export interface VerifiedFile {
+  readonly source: string;
+  readonly verdict: EvidenceVerdict;
+}
+
+export async function rotationVerifyRun(options: RotationVerifyOptions, ports: Ports): Promise<void> {
+  const pin = await readPin(options, ports);
+  const minOverlapMs = rotationTimes(ports.io.env).overlapMs;
+  const demonstration = minOverlapMs < productionTimes.overlapMs;
+  const files = options.path === null ? [await fromDeployment(ports)] : readFiles(options.path);
+  const verified = files.map(({ source, file }) => ({
+    source,
+    verdict: verifyRotationEvidence(file.documents, { auditKey: file.auditKey, pin, minOverlapMs }),
+  }));
+  if (options.json) writeJson(ports.io, { verified: verified.map(toJson), minOverlapMs, demonstration });
+  else for (const one of verified) ports.io.out(describe(one));
+  if (demonstration) ports.io.err('warning: checked with the overlap of a demonstration; this proves nothing about a production deployment');
+  assertAllValid(verified);
+}
+
+/** AUD-005: --pin, then the environment, then the bundle's public half. */
+async function readPin({ pin, pki }: RotationVerifyOptions, { io, settings }: Ports): Promise<string> {
+  const given = pin ?? (pki === null ? io.env['BETTER_COMPUTE_AUDIT_PIN'] : undefined);
+  if (given !== undefined && given !== '') {
+    if (/^sha256\/[A-Za-z0-9+/]{43}=$/.test(given)) return given;
+    throw new ControlError('INVALID_INPUT', `"${given}" is no pin: sha256/ and 44 characters of base64`, { details: { reason: 'bad-pin' } });
+  }
+  const { readBundlePins } = await import('../../bundle-pins.ts');
+  const pins = readBundlePins(pki ?? settings.bundlePath, settings.secret());
+  if (!pins.authenticated) io.err('warning: the bundle is not checked against its seal; whoever can write the file chooses the pin');
+  return pins.audit;
+}
+
+async function fromDeployment(ports: Ports): Promise<{ source: string; file: EvidenceFile }> {
+  const { rotationId, file } = await fetchEvidence(ports.api(), null);
+  return { source: `rotation ${rotationId} of the running deployment`, file };
+}
+
+function readFiles(path: string): { source: string; file: EvidenceFile }[] {
+  const paths = statOf(path).isDirectory()
+    ? readdirSync(path)
+        .filter((name) => name.endsWith('.json'))
+        .sort()
+        .map((name) => join(path, name))
+    : [path];
+  if (paths.length === 0) throw new ControlError('NOT_FOUND', `${path} holds no evidence file (*.json)`, { details: { reason: 'no-evidence' } });
+  return paths.map((source) => ({ source, file: parseEvidenceFile(readFileSync(source, 'utf8')) }));
+}
+
+function statOf(path: string): { isDirectory(): boolean } {
+  try {
+    return statSync(path);
+  } catch (cause) {
+    throw new ControlError('NOT_FOUND', `${path} cannot be read`, { details: { reason: 'no-file' }, cause });
+  }
+}
+
+function describe({ source, verdict }: VerifiedFile): string {
+  const lines = [`${source}: rotation ${verdict.rotationId || '(unreadable)'} of ${verdict.trustDomain || '(unreadable)'}`];
+  for (const { stage, at, actor, publishedVersion, roots, fleet } of verdict.stages) {
+    const gate = fleet === null ? '' : `, ${fleet.nodes.length} node(s) at version ${fleet.version}`;
+    lines.push(`  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`);
+  }
+  for (const { kind, subject, actor, reason } of verdict.overrides) lines.push(`  override   ${kind} ${subject} by ${actor}: ${reason}`);
+  const forced = verdict.stages.find((stage) => stage.overlap !== null && stage.overlap.forcedReason !== '')?.overlap?.forcedReason;
+  if (forced !== undefined) lines.push(`  forced     the overlap was cut short: ${forced}`);
+  if (verdict.overlapMs !== null) lines.push(`  overlap    ${about(verdict.overlapMs)}`);
+  for (const { check, stage, message } of verdict.problems) lines.push(`  PROBLEM    ${check}: ${stage} ${message}`);
+  lines.push(`verdict: ${verdict.valid ? `VALID, ${verdict.outcome}` : `NOT VALID, ${verdict.problems.length} problem(s)`}`);
+  return lines.join('\n');
+}
+
+const toJson = ({ source, verdict }: VerifiedFile): unknown => ({
+  source,
+  valid: verdict.valid,
+  outcome: verdict.outcome,
+  rotationId: verdict.rotationId,
+  trustDomain: verdict.trustDomain,
+  overlapMs: verdict.overlapMs,
+  stages: verdict.stages.map(({ stage, at, actor, publishedVersion }) => ({ stage, at, actor, publishedVersion })),
+  overrides: verdict.overrides,
+  problems: verdict.problems,
+});
+
+function assertAllValid(verified: readonly VerifiedFile[]): void {
+  const bad = verified.filter(({ verdict }) => !verdict.valid);
+  const first = bad[0]?.verdict.problems[0];
+  if (first === undefined) return;
+  throw new ControlError('AUDIT_TAMPERED', `the evidence does not hold: ${first.stage} ${first.message}`, {
+    details: { reason: 'evidence-not-valid', files: bad.map(({ source }) => source) },
+  });
+}
