@@ -1,0 +1,272 @@
+/**
+ * Runs accepted commands: one after another within a lane, lanes side by side. Every step is journaled before the next may happen,
+ * so that a daemon killed at any moment repeats no effect and loses no result:
+ *
+ *   received → (start noted, durable) → effect → (end, durable) → result sent until confirmed
+ *
+ * After a crash: received and not started runs now; started and not ended is asked of its handler, else repeated if
+ * repeating does no harm, else reported INTERRUPTED and never repeated.
+ */
+import { create, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
+import { anyPack } from '@bufbuild/protobuf/wkt';
+import type { CommandKindSpec, Lane } from '../../domain/commands/kinds.ts';
+import { codeOf, ControlError } from '../../domain/errors.ts';
+import { showInstant } from '../../domain/time.ts';
+import { bounds, CommandOutcome, type CommandResult, CommandResultSchema } from '../../proto/index.ts';
+import type { KindEnd, KindHandler, KindHandlers } from '../kinds/handler.ts';
+import type { CrashHook } from '../state/crash-points.ts';
+import type { AcceptedCommand, Journal, JournalEntry, StartNote } from '../state/journal.ts';
+import { readAdmittedPayload } from './admission.ts';
+import type { AgentLog } from './log.ts';
+
+export interface ExecutorPorts {
+  readonly journal: Journal;
+  readonly handlers: KindHandlers;
+  /** Server time. */
+  readonly now: () => number;
+  readonly crash: CrashHook;
+  readonly log: AgentLog;
+  /** The result is durable: send it. */
+  readonly onFinished: (id: string) => void;
+  readonly onProgress: (report: { id: string; done: number; total: number; note: string }) => void;
+  /** The journal failed: nothing can be promised any more. */
+  readonly onFatal: (error: unknown) => void;
+  /** For tests: another limit than the kind's. */
+  readonly timeoutOf?: (spec: CommandKindSpec) => number;
+}
+
+/** Waiting in one lane; more stays with the gateway, unacknowledged. */
+export const laneRoom = 64;
+
+interface Job {
+  readonly entry: JournalEntry & { readonly state: 'received' | 'started' };
+  readonly abort: AbortController;
+}
+
+export class Executor {
+  readonly #ports: ExecutorPorts;
+  readonly #waiting = new Map<Lane, Job[]>();
+  readonly #running = new Map<Lane, Job>();
+  readonly #active = new Set<Promise<void>>();
+  #stopping = false;
+
+  constructor(ports: ExecutorPorts) {
+    this.#ports = ports;
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  hasRoom(lane: Lane): boolean {
+    return (this.#waiting.get(lane)?.length ?? 0) < laneRoom;
+  }
+
+  /** Takes up what the journal says was left behind. Called once server time is known. */
+  recover(): void {
+    for (const entry of this.#ports.journal.unfinished()) this.#enqueue(entry);
+  }
+
+  /** The command is in the journal as received. */
+  submit(command: AcceptedCommand): void {
+    this.#enqueue({ ...command, state: 'received' });
+  }
+
+  /** Takes a waiting command out, or asks a running one to end. An unknown or finished one is left alone. */
+  cancel(id: string, reason: string): void {
+    const why = new ControlError('CANCELLED', `cancelled: ${reason === '' ? 'no reason was given' : reason}`);
+    for (const job of this.#running.values()) if (job.entry.id === id) job.abort.abort(why);
+    for (const lane of this.#waiting.values()) {
+      const at = lane.findIndex((job) => job.entry.id === id);
+      const [job] = at === -1 ? [] : lane.splice(at, 1);
+      if (job === undefined) continue;
+      // It ends at once, not when its turn would have come.
+      job.abort.abort(why);
+      this.#track(this.#run(job));
+    }
+  }
+
+  /** Starts nothing more and waits for what runs; what has not ended by then is left to the next start. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    let timer: NodeJS.Timeout | undefined;
+    const grace = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, graceMs);
+    });
+    await Promise.race([Promise.all(this.#active), grace]);
+    clearTimeout(timer);
+    for (const job of this.#running.values()) job.abort.abort(leaving);
+  }
+
+  #enqueue(entry: Job['entry']): void {
+    const { spec } = readAdmittedPayload(entry.body);
+    const lane = this.#waiting.get(spec.lane) ?? [];
+    lane.push({ entry, abort: new AbortController() });
+    this.#waiting.set(spec.lane, lane);
+    this.#next(spec.lane);
+  }
+
+  #next(lane: Lane): void {
+    if (this.#stopping || this.#running.has(lane)) return;
+    const job = this.#waiting.get(lane)?.shift();
+    if (job === undefined) return;
+    this.#running.set(lane, job);
+    this.#track(
+      this.#run(job).finally(() => {
+        this.#running.delete(lane);
+        this.#next(lane);
+      }),
+    );
+  }
+
+  #track(work: Promise<void>): void {
+    const active = work.catch(this.#ports.onFatal).finally(() => this.#active.delete(active));
+    this.#active.add(active);
+  }
+
+  async #run(job: Job): Promise<void> {
+    const { entry } = job;
+    const { spec, payload } = readAdmittedPayload(entry.body);
+    const handler = this.#ports.handlers[entry.kind];
+    const startedAtMs = this.#ports.now();
+    let end: KindEnd;
+    try {
+      if (handler === undefined) throw new ControlError('UNSUPPORTED', `this daemon has no handler for ${entry.kind}`);
+      end = entry.state === 'started' ? await this.#takeUp({ ...job, entry }, { spec, payload, handler }) : await this.#start(job, { spec, payload, handler });
+    } catch (error) {
+      if (error === leaving || job.abort.signal.reason === leaving) return;
+      if (error instanceof JournalFailure) throw error.cause;
+      end = failureOf(error);
+    }
+    this.#ports.crash('effect-done');
+    await this.#finish(entry, { end, startedAtMs });
+  }
+
+  async #start(job: Job, work: Work): Promise<KindEnd> {
+    job.abort.signal.throwIfAborted();
+    this.#assertInTime(job.entry);
+    const note = (await work.handler.prepare?.(work.payload)) ?? {};
+    await journaled(this.#ports.journal.started(job.entry.id, { atMs: this.#ports.now(), note }));
+    return this.#perform(job, { ...work, note });
+  }
+
+  /** Started before a crash, and no end in the journal. */
+  async #takeUp(job: Job & { entry: { state: 'started' } }, work: Work): Promise<KindEnd> {
+    const { entry } = job as Job & { entry: JournalEntry & { state: 'started' } };
+    if (work.handler.recover !== undefined) return work.handler.recover(work.payload, this.#context(job, entry.note));
+    if (!work.spec.idempotent) return interrupted(entry);
+    this.#assertInTime(entry);
+    return this.#perform(job, { ...work, note: entry.note });
+  }
+
+  async #perform(job: Job, work: Work & { note: StartNote }): Promise<KindEnd> {
+    const limitMs = this.#ports.timeoutOf?.(work.spec) ?? work.spec.timeoutMs;
+    const timer = setTimeout(() => job.abort.abort(timedOut(limitMs)), limitMs);
+    const { signal } = job.abort;
+    try {
+      // A handler that ignores its signal must not hold the lane for ever.
+      return await Promise.race([work.handler.run(work.payload, this.#context(job, work.note)), whenAborted(signal)]);
+    } catch (error) {
+      throw signal.aborted ? signal.reason : error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #context(job: Job, note: StartNote) {
+    const { id } = job.entry;
+    return { commandId: id, signal: job.abort.signal, now: this.#ports.now, note, progress: (report: { done: number; total: number; note: string }) => this.#ports.onProgress({ id, ...report }) };
+  }
+
+  /** It may have waited in its lane, or through a crash, past its time. */
+  #assertInTime(entry: Job['entry']): void {
+    if (this.#ports.now() <= entry.expiresAtMs) return;
+    throw new ControlError('NOT_YET', `not started: the command expired at ${showInstant(entry.expiresAtMs)} while it waited`, { details: { reason: 'expired', resultCode: 'EXPIRED' } });
+  }
+
+  async #finish(entry: Job['entry'], { end, startedAtMs }: { end: KindEnd; startedAtMs: number }): Promise<void> {
+    const finishedAtMs = this.#ports.now();
+    const result = encodeResult(entry, { end, startedAtMs: entry.state === 'started' ? entry.startedAtMs : startedAtMs, finishedAtMs });
+    await this.#ports.journal.finished(entry.id, { atMs: finishedAtMs, result });
+    this.#ports.log.info({ commandId: entry.id, kind: entry.kind, end: end.kind, ...(end.kind === 'succeeded' ? {} : { why: end.message }) }, 'command ended');
+    this.#ports.onFinished(entry.id);
+  }
+}
+
+interface Work {
+  readonly spec: CommandKindSpec;
+  readonly payload: Message;
+  readonly handler: KindHandler;
+}
+
+/** The daemon goes away: no end is recorded, the next start takes the command up. */
+const leaving = new ControlError('CANCELLED', 'the daemon is stopping', { details: { reason: 'leaving' } });
+
+class JournalFailure extends Error {
+  constructor(cause: unknown) {
+    super('the journal failed', { cause });
+  }
+}
+
+const journaled = (write: Promise<void>): Promise<void> =>
+  write.catch((error: unknown) => {
+    throw new JournalFailure(error);
+  });
+
+const timedOut = (limitMs: number): ControlError =>
+  new ControlError('UNAVAILABLE', `no end within ${limitMs / 1000} s`, { details: { reason: 'timeout', resultCode: 'TIMEOUT' } });
+
+const interrupted = (entry: JournalEntry & { state: 'started' }): KindEnd => ({
+  kind: 'interrupted',
+  message: `the daemon stopped after ${entry.kind} was started at ${showInstant(entry.startedAtMs)} and cannot prove how it ended; it is not repeated`,
+});
+
+function whenAborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    if (signal.aborted) reject(signal.reason as Error);
+    else signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+}
+
+function failureOf(error: unknown): KindEnd {
+  const message = error instanceof Error ? error.message : String(error);
+  const own = error instanceof ControlError ? error.details['resultCode'] : undefined;
+  return { kind: 'failed', code: typeof own === 'string' ? own : codeOf(error), message };
+}
+
+function encodeResult(entry: Job['entry'], { end, startedAtMs, finishedAtMs }: { end: KindEnd; startedAtMs: number; finishedAtMs: number }): Uint8Array {
+  const base = {
+    commandId: entry.id,
+    seq: entry.seq,
+    startedAtMs: BigInt(Math.max(0, Math.round(startedAtMs))),
+    finishedAtMs: BigInt(Math.max(0, Math.round(finishedAtMs))),
+    bodySha256: Buffer.from(entry.digest, 'hex'),
+  };
+  return toBinary(CommandResultSchema, create(CommandResultSchema, { ...base, ...endFields(end) }));
+}
+
+type EndFields = Pick<Partial<CommandResult>, 'outcome' | 'payload' | 'errorCode' | 'errorMessage'>;
+
+function endFields(end: KindEnd): EndFields {
+  switch (end.kind) {
+    case 'succeeded': {
+      const payload = anyPack(end.schema, create(end.schema, end.value));
+      if (payload.value.length <= bounds.commandResultPayload) return { outcome: CommandOutcome.SUCCEEDED, payload };
+      const why = `it was done, but its answer of ${payload.value.length} bytes exceeds ${bounds.commandResultPayload}`;
+      return { outcome: CommandOutcome.FAILED, errorCode: 'FRAME_TOO_LARGE', errorMessage: why };
+    }
+    case 'failed':
+      return { outcome: end.code === 'CANCELLED' ? CommandOutcome.CANCELLED : CommandOutcome.FAILED, errorCode: end.code, errorMessage: cut(end.message) };
+    case 'interrupted':
+      return { outcome: CommandOutcome.INTERRUPTED, errorCode: 'INTERRUPTED', errorMessage: cut(end.message) };
+  }
+}
+
+const cut = (message: string): string => (message.length > 4096 ? `${message.slice(0, 4095)}…` : message);
+
+/** The outcome of a confirmed result; the payload went over and is not kept. */
+export function withoutPayload(result: Uint8Array): Uint8Array {
+  const decoded = fromBinary(CommandResultSchema, result);
+  delete decoded.payload;
+  return toBinary(CommandResultSchema, decoded);
+}

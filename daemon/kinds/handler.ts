@@ -1,0 +1,34 @@
+/** What a command kind is to the executor. One handler per row of the kind table (domain/commands/kinds.ts). */
+import type { DescMessage, Message, MessageInitShape } from '@bufbuild/protobuf';
+import type { StartNote } from '../state/journal.ts';
+
+export interface KindContext {
+  readonly commandId: string;
+  /** Aborted when the command is cancelled, runs out of time, or the daemon stops waiting for it. */
+  readonly signal: AbortSignal;
+  /** Server time, Unix milliseconds. */
+  now(): number;
+  progress(report: { done: number; total: number; note: string }): void;
+  /** What `prepare` noted, durable since before the effect. */
+  readonly note: StartNote;
+}
+
+export type KindEnd =
+  | { readonly kind: 'succeeded'; readonly schema: DescMessage; readonly value: MessageInitShape<DescMessage> }
+  | { readonly kind: 'failed'; readonly code: string; readonly message: string }
+  /** The end cannot be proven (a kind that must not run twice, after a crash). */
+  | { readonly kind: 'interrupted'; readonly message: string };
+
+export interface KindHandler {
+  /** Looks before the leap: facts to be durable before the effect. Has no effect itself. */
+  prepare?(payload: Message): Promise<StartNote>;
+  /** Does it. Throws ControlError; a thrown error is a failed command. */
+  run(payload: Message, context: KindContext): Promise<KindEnd>;
+  /** After a crash between start and end: what can be proven. Without it, a kind that must not run twice is interrupted. */
+  recover?(payload: Message, context: KindContext): Promise<KindEnd>;
+}
+
+export type KindHandlers = Readonly<Record<string, KindHandler>>;
+
+/** A typed success. */
+export const succeeded = <D extends DescMessage>(schema: D, value: MessageInitShape<D>): KindEnd => ({ kind: 'succeeded', schema, value: value as MessageInitShape<DescMessage> });

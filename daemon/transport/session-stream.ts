@@ -1,0 +1,206 @@
+/**
+ * One Session stream: frames out, frames in, and three ways to notice that nobody is there any more, each against a fault the others
+ * do not see:
+ *   - PING every 20 s, two without an answer: a path that swallows packets (B26);
+ *   - application heartbeat, two without an answer: a peer that answers PING while its stream is dead (B46);
+ *   - a deadline for the first frame: a server that says nothing at all (B48).
+ * Frames are handled one after another; while one is being handled, reading stops, and the peer is held back by flow control.
+ */
+import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2';
+import { ControlError } from '../../domain/errors.ts';
+import { second } from '../../domain/time.ts';
+import { AgentFrameSchema, bounds, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { requestHeaders } from './call.ts';
+import { frameMessage, MessageCutter } from './grpc-message.ts';
+import { refusalOf } from './grpc-status.ts';
+import type { PinnedConnection } from './pinned-connection.ts';
+
+export type AgentFrameInit = MessageInitShape<typeof AgentFrameSchema>;
+
+export interface SessionTiming {
+  readonly pingEveryMs: number;
+  readonly firstFrameWithinMs: number;
+  /** Bounds for what Welcome asks of us. */
+  readonly leastHeartbeatMs: number;
+  readonly mostHeartbeatMs: number;
+}
+
+export const sessionTiming: SessionTiming = Object.freeze({
+  pingEveryMs: 20 * second,
+  firstFrameWithinMs: 15 * second,
+  leastHeartbeatMs: second,
+  mostHeartbeatMs: 300 * second,
+});
+
+/** What may lie unsent before the peer counts as dead. */
+const unsentMaxBytes = 8 * 1024 * 1024;
+const missedMax = 2;
+
+export interface SessionStreamOptions {
+  readonly hello: AgentFrameInit;
+  readonly timing: SessionTiming;
+  readonly random: () => number;
+  /** Rejecting ends the session with that error. */
+  readonly onFrame: (frame: ServerFrame, stream: SessionStream) => Promise<void>;
+  /** The beat: what to send, and the sequence that its answer must name. */
+  readonly heartbeat: (sequence: bigint) => AgentFrameInit;
+}
+
+export class SessionStream {
+  readonly #stream: ClientHttp2Stream;
+  readonly #connection: PinnedConnection;
+  readonly #options: SessionStreamOptions;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #headers: IncomingHttpHeaders | undefined;
+  #failure: ControlError | undefined;
+  #sawFrame = false;
+  #beat = 0n;
+  #answeredBeat = 0n;
+  #ended = false;
+  /** Resolves, never rejects, with why it ended; null when we closed it on purpose. */
+  readonly ended: Promise<ControlError | null>;
+  /** Resolves when the gateway says it will end this connection (GOAWAY): dial anew at once, this stream drains (B23). */
+  readonly goingAway: Promise<void>;
+
+  constructor(connection: PinnedConnection, options: SessionStreamOptions) {
+    this.#connection = connection;
+    this.#options = options;
+    this.#stream = connection.session.request(requestHeaders('Session'), { endStream: false });
+    this.goingAway = new Promise((resolve) => connection.session.once('goaway', () => resolve()));
+    this.ended = new Promise((resolve) => {
+      this.#stream.once('close', () => resolve(this.#onClose()));
+    });
+    this.#stream.on('response', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
+    this.#stream.on('trailers', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
+    this.#stream.on('error', (cause) => (this.#failure ??= new ControlError('UNAVAILABLE', 'the session was lost', { cause, details: { reason: 'connection-lost' } })));
+    this.#startDeadlines();
+    void this.#read();
+    this.send(options.hello);
+  }
+
+  get isOpen(): boolean {
+    return !this.#ended && !this.#stream.destroyed && this.#failure === undefined;
+  }
+
+  /** False when it went nowhere: what must arrive is kept by the caller until it is confirmed. */
+  send(frame: AgentFrameInit): boolean {
+    if (!this.isOpen || this.#stream.writableEnded) return false;
+    if (this.#stream.writableLength > unsentMaxBytes) {
+      this.fail(new ControlError('UNAVAILABLE', 'the gateway does not read what it is sent', { details: { reason: 'send-budget' } }));
+      return false;
+    }
+    this.#stream.write(frameMessage(encodeMessage(AgentFrameSchema, frame, 'agentFrame')));
+    return true;
+  }
+
+  /** Beats from now on, each time a little off, so that a fleet that started together does not stay together (B43). */
+  startHeartbeat(askedMs: number): void {
+    const { leastHeartbeatMs, mostHeartbeatMs } = this.#options.timing;
+    const everyMs = Math.min(Math.max(askedMs === 0 ? 15 * second : askedMs, leastHeartbeatMs), mostHeartbeatMs);
+    this.#repeat(() => everyMs * (0.9 + 0.2 * this.#options.random()), () => {
+      if (this.#beat - this.#answeredBeat >= BigInt(missedMax)) return this.fail(dead('heartbeat-lost', `the gateway did not answer ${missedMax} heartbeats`));
+      this.#beat += 1n;
+      this.send(this.#options.heartbeat(this.#beat));
+    });
+  }
+
+  heartbeatAnswered(sequence: bigint): void {
+    if (sequence <= this.#beat && sequence > this.#answeredBeat) this.#answeredBeat = sequence;
+  }
+
+  /** Ends it in peace: what was written goes out first. */
+  close(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#clearTimers();
+    if (this.#stream.destroyed || this.#connection.session.destroyed) return this.#connection.destroy();
+    const cut = setTimeout(() => this.#connection.destroy(), 2 * second);
+    cut.unref();
+    this.#stream.once('close', () => {
+      clearTimeout(cut);
+      this.#connection.destroy();
+    });
+    this.#stream.end(() => this.#stream.close(constants.NGHTTP2_NO_ERROR));
+  }
+
+  /** Ends it at once, and says why. */
+  fail(error: ControlError): void {
+    if (this.#ended) return;
+    this.#failure ??= error;
+    this.#connection.destroy();
+  }
+
+  #onClose(): ControlError | null {
+    this.#clearTimers();
+    const ours = this.#ended;
+    this.#ended = true;
+    // The rest of the connection is worth nothing without its one stream.
+    if (!ours) this.#connection.destroy();
+    if (ours) return null;
+    return this.#failure ?? refusalOf(this.#headers) ?? new ControlError('UNAVAILABLE', 'the gateway ended the session', { details: { reason: 'ended' } });
+  }
+
+  async #read(): Promise<void> {
+    const cutter = new MessageCutter(bounds.serverFrame);
+    try {
+      for await (const chunk of this.#stream) {
+        for (const message of cutter.push(chunk as Buffer)) {
+          this.#sawFrame = true;
+          await this.#options.onFrame(decodeFrame(message), this);
+          if (!this.isOpen) return;
+        }
+      }
+      // The gateway's half is over; ours would keep the stream half open for ever (B20).
+      if (!this.#stream.destroyed) this.#stream.close(constants.NGHTTP2_NO_ERROR);
+    } catch (error) {
+      this.fail(error instanceof ControlError ? error : new ControlError('UNAVAILABLE', 'the session was lost', { cause: error, details: { reason: 'connection-lost' } }));
+    }
+  }
+
+  #startDeadlines(): void {
+    const { timing, random } = this.#options;
+    this.#after(timing.firstFrameWithinMs, () => {
+      if (!this.#sawFrame) this.fail(dead('no-welcome', `the gateway sent no welcome within ${timing.firstFrameWithinMs / 1000} s`));
+    });
+    let unanswered = 0;
+    this.#repeat(() => timing.pingEveryMs * (0.95 + 0.1 * random()), () => {
+      if (unanswered >= missedMax) return this.fail(dead('ping-lost', `the gateway did not answer ${missedMax} pings`));
+      if (this.#connection.session.destroyed) return;
+      unanswered += 1;
+      this.#connection.session.ping((error) => {
+        if (error === null) unanswered = 0;
+      });
+    });
+  }
+
+  #after(ms: number, run: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      run();
+    }, ms);
+    this.#timers.add(timer);
+  }
+
+  #repeat(everyMs: () => number, run: () => void): void {
+    this.#after(everyMs(), () => {
+      run();
+      if (this.isOpen) this.#repeat(everyMs, run);
+    });
+  }
+
+  #clearTimers(): void {
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.clear();
+  }
+}
+
+const dead = (reason: string, message: string): ControlError => new ControlError('UNAVAILABLE', message, { details: { reason } });
+
+function decodeFrame(message: Uint8Array): ServerFrame {
+  try {
+    return decodeMessage(ServerFrameSchema, message, 'serverFrame');
+  } catch (cause) {
+    throw new ControlError('MALFORMED', `the gateway sent a frame of ${message.length} bytes that does not decode`, { cause, details: { reason: 'undecodable-frame' } });
+  }
+}
