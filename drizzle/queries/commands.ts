@@ -3,8 +3,8 @@
  * positions is the order of commits per node, and a reader by cursor never passes one that appears later (B69). Several
  * commands for one node get consecutive positions; node rows are locked in the order of their ids.
  *
- * The statement checks again what the signature was made for: the node is active and of the generation in the body. What does
- * not match is simply not inserted; the caller asks why.
+ * The statement checks what the signature was made for: the log takes commands of the generation in the body. What does not
+ * match is simply not inserted; the caller asks why.
  */
 import type { CommandStateNumber } from '../../domain/commands/states.ts';
 import { type Executor, instant } from '../client.ts';
@@ -30,8 +30,7 @@ export interface NewCommand {
 
 const one = {
   name: 'commands-append-one',
-  text: `with raised as (update node_queue q set next_seq = q.next_seq + 1 from nodes n
-           where q.node_id = $1 and n.id = $1 and n.state = 'active' and n.identity_generation = $2
+  text: `with raised as (update node_queue q set next_seq = q.next_seq + 1 where q.node_id = $1 and q.generation = $2
              and not exists (select from node_commands k where k.id = $3) returning q.next_seq)
          insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
            requested_by, not_before, deadline, created_at)
@@ -46,20 +45,19 @@ const many = {
              $10::timestamptz[], $11::text[], $12::timestamptz[], $13::timestamptz[], $15::text[]) with ordinality
              as i(node_id, generation, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, not_before, deadline,
                requested_by, place)),
-         wanted as (
-           select i.* from input i join nodes n on n.id = i.node_id and n.state = 'active' and n.identity_generation = i.generation
-           where not exists (select from node_commands k where k.id = i.id)),
+         wanted as (select i.* from input i where not exists (select from node_commands k where k.id = i.id)),
+         asked as (select node_id, generation, count(*) as commands from wanted group by node_id, generation),
          locked as (
-           select q.node_id from node_queue q where q.node_id in (select node_id from wanted) order by q.node_id for no key update),
+           select q.node_id, q.generation from node_queue q join asked a on a.node_id = q.node_id and a.generation = q.generation
+           order by q.node_id for no key update of q),
          raised as (
-           update node_queue q set next_seq = q.next_seq + w.commands
-           from (select node_id, count(*) as commands from wanted group by node_id) w join locked using (node_id)
-           where q.node_id = w.node_id returning q.node_id, q.next_seq - w.commands as base)
+           update node_queue q set next_seq = q.next_seq + a.commands from asked a join locked using (node_id, generation)
+           where q.node_id = a.node_id and q.generation = a.generation returning q.node_id, q.generation, q.next_seq - a.commands as base)
          insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
            requested_by, not_before, deadline, created_at)
          select node_id, case when not_before > $14 then -1 else 1 end * (base + row_number() over (partition by node_id order by place)),
            id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, requested_by, not_before, deadline, $14
-         from wanted join raised using (node_id)
+         from wanted join raised using (node_id, generation)
          on conflict (id) do nothing returning id`,
 };
 

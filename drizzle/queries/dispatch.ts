@@ -190,6 +190,14 @@ export async function recordResults(db: Database, results: readonly CommandResul
   return recordEnds(db, result, values, now);
 }
 
+const cancelled = {
+  name: 'dispatch-cancelled',
+  text: `select id, coalesce(reject_reason, '') as reason from node_commands where id = any($1::text[]) and state = ${commandStates.cancelled}`,
+};
+
+/** Which of the commands in flight were cancelled: what the gateway tells their nodes. */
+export const readCancelled = (db: Executor, commandIds: readonly string[]): Promise<{ id: string; reason: string }[]> => db.query(cancelled, [commandIds]);
+
 const queueOutbox = {
   name: 'dispatch-outbox',
   text: `insert into completion_outbox (command_id, workflow_id, run_id, activity_id, next_at, created_at)

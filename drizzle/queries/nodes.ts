@@ -45,7 +45,7 @@ const insertNode = {
          values ($1, $2, $3, $4, $5, $6, $6) on conflict (id) do nothing returning id`,
 };
 const insertSite = { name: 'sites-insert', text: 'insert into sites (id, created_at) values ($1, $2) on conflict (id) do nothing' };
-const insertQueue = { name: 'node-queue-insert', text: 'insert into node_queue (node_id) values ($1) on conflict (node_id) do nothing' };
+const insertQueue = { name: 'node-queue-insert', text: 'insert into node_queue (node_id, generation) values ($1, 1) on conflict (node_id) do nothing' };
 
 /** A node with its site and its empty log. False when the id is taken. */
 export async function insertNodeRow(tx: Executor, node: NewNode): Promise<boolean> {
@@ -55,6 +55,34 @@ export async function insertNodeRow(tx: Executor, node: NewNode): Promise<boolea
   if (rows.length === 0) return false;
   await tx.query(insertQueue, [node.id]);
   return true;
+}
+
+export interface IdentityChange {
+  /** As read under lockNode. */
+  readonly node: NodeFacts;
+  readonly state: NodeState;
+  readonly now: number;
+}
+
+const changeState = {
+  name: 'nodes-identity',
+  text: `with changed as (update nodes set state = $4, identity_generation = identity_generation + 1, updated_at = $5
+                          where id = $1 and state = $2 and identity_generation = $3 returning id, identity_generation)
+         insert into node_queue as q (node_id, generation)
+         select id, case when $4 = 'active' then identity_generation end from changed
+         on conflict (node_id) do update set generation = excluded.generation
+         returning (select identity_generation from changed) as generation`,
+};
+
+/**
+ * Ends the node's identity and begins the next: generation + 1, the log closed to commands of the old one. One conditional
+ * UPDATE on state and generation (H-20). Sessions stay: the gateway that holds one tells the node why it ends (REV-013).
+ *
+ * @returns the new generation; undefined when the node was changed meanwhile
+ */
+export async function changeIdentity(tx: Executor, { node, state, now }: IdentityChange): Promise<number | undefined> {
+  const values = [node.id, node.state, node.identityGeneration, state, new Date(now)];
+  return (await tx.query<{ generation: number }>(changeState, values))[0]?.generation;
 }
 
 export interface StoredSpec {

@@ -54,7 +54,7 @@ const findCertificate = {
 };
 const raiseEpoch = {
   name: 'session-raise-epoch',
-  text: `insert into node_queue as q (node_id, epoch, owner_gateway, owner_since) values ($1, 1, $2, $3)
+  text: `insert into node_queue as q (node_id, epoch, owner_gateway, owner_since, generation) values ($1, 1, $2, $3, $4)
          on conflict (node_id) do update set epoch = q.epoch + 1, owner_gateway = excluded.owner_gateway, owner_since = excluded.owner_since
          returning q.epoch, q.acked_seq as "ackedSeq"`,
 };
@@ -106,7 +106,7 @@ export function openSession(db: Database, session: NewSession): Promise<OpenedSe
     const [cert] = await tx.query<CertRow>(findCertificate, [session.certIssuer, session.certSerial]);
     checkCertificate(cert, node, session);
     const now = instant(session.now);
-    const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [node.id, session.gatewayId, now]);
+    const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [node.id, session.gatewayId, now, node.identityGeneration]);
     const { epoch, ackedSeq } = queue as { epoch: number; ackedSeq: number };
     await tx.query(endEarlier, [node.id, now]);
     await tx.query(insertSession, sessionValues(session, epoch, now));
@@ -247,7 +247,7 @@ export async function findOpenSession(db: Executor, nodeId: string): Promise<Ses
 
 const connectedVersions = {
   name: 'sessions-versions',
-  text: `select node_id as "nodeId", trust_version as version from node_sessions
+  text: `select node_id as "nodeId", trust_version as "trustVersion" from node_sessions
          where ended_at is null and last_seen_at >= $1 and node_id <> all($2::text[]) order by node_id`,
 };
 
@@ -255,7 +255,7 @@ const connectedVersions = {
 export const connectedNodeVersions = (
   db: Executor,
   input: { readonly now: number; readonly excluded?: readonly string[] },
-): Promise<{ nodeId: string; version: number | null }[]> =>
+): Promise<{ nodeId: string; trustVersion: number | null }[]> =>
   db.query(connectedVersions, [instant(input.now - connectedWithinMs), input.excluded ?? []]);
 
 const fleet = {

@@ -4,6 +4,9 @@ create table node_queue (
   node_id text primary key references nodes (id),
   next_seq bigint not null default 0,
   epoch bigint not null default 0,
+  -- The identity generation its commands must be signed for; null: it takes none. Here and not only in nodes, because a
+  -- statement that waited for this row's lock sees its newest version, and of every other table the old one.
+  generation bigint default 1,
   owner_gateway text,
   owner_since timestamptz,
   acked_seq bigint not null default 0
