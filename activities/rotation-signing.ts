@@ -1,0 +1,150 @@
+/**
+ * The rotation's activities that touch the key bundle. Each judges its gate from the database itself, acts through the
+ * bundle's compare-and-swap with a step that is idempotent by the rotation's id, and writes its evidence. A repeated call finds
+ * the step done, skips the gate, and only makes up for evidence that is missing.
+ */
+import { heartbeat } from '@temporalio/activity';
+import { ControlError } from '../domain/errors.ts';
+import { dropOpensAt, judgeDrop } from '../domain/rotation/gates.ts';
+import { hour } from '../domain/time.ts';
+import { translated } from './failures.ts';
+import { currentWait, notYet } from './not-yet.ts';
+import { answer, assertOpen, judgeNodes, judgeRollout, readOverrides, type GateName, type GateReport } from './rotation-gates.ts';
+import { planFrom, rootsOf, type Planned } from './rotation-plan.ts';
+import { readFleetInput, type StageInput, writeEvidence } from './rotation-stage.ts';
+import type { OverrideRow, RootsView, RotationSigningPorts, SignedAgain } from './rotation-ports.ts';
+
+export interface Step {
+  readonly rotationId: string;
+}
+
+export interface RotationSigningActivities {
+  planCommandRoot(input: Step): Promise<Planned>;
+  addCommandRoot(input: Step): Promise<{ oldRoot: string | null; newRoot: string | null }>;
+  awaitProcesses(input: Step & { gate: GateName; patienceMs: number | null }): Promise<GateReport>;
+  switchCommandRoot(input: Step): Promise<void>;
+  signAgain(input: Step): Promise<SignedAgain & { dropOpensAt: number }>;
+  dropCommandRoot(input: Step): Promise<SignedAgain>;
+  abortCommandRotation(input: Step): Promise<{ kind: 'nothing' | 'removed' | 'switched-back' | 'too-late' }>;
+  recordOutcome(input: Step): Promise<void>;
+  [name: string]: (...args: never[]) => Promise<unknown>;
+}
+
+const nothingSigned: SignedAgain = Object.freeze({ commands: 0, specs: 0 });
+
+export function createRotationSigningActivities(ports: RotationSigningPorts): RotationSigningActivities {
+  return translated<RotationSigningActivities>({
+    async planCommandRoot({ rotationId }) {
+      const view = await ports.roots.read();
+      const planned = planFrom(view.roots, rotationId);
+      await writeEvidence(ports, { rotationId: planned.rotationId, stage: 'plan', view });
+      const { abort } = await readOverrides(ports, planned.rotationId);
+      return abort === undefined ? planned : { ...planned, abort: { actor: abort.actor, reason: abort.reason } };
+    },
+
+    async addCommandRoot({ rotationId }) {
+      await refuseAborted(ports, rotationId);
+      const view = await ports.roots.add({ rotationId });
+      await writeEvidence(ports, { rotationId, stage: 'add', view });
+      return rootsOf(view.roots, rotationId);
+    },
+
+    async awaitProcesses({ rotationId, gate, patienceMs }) {
+      const [view, overrides] = await Promise.all([ports.roots.read(), readOverrides(ports, rotationId)]);
+      const judged = await judgeRollout(ports, { view, gate, overrides });
+      if (gate === 'processes' && judged.verdict.kind === 'open') await writeEvidence(ports, { rotationId, stage: 'processes', view });
+      return answer(judged, { wait: currentWait(), patienceMs, now: ports.now() });
+    },
+
+    async switchCommandRoot({ rotationId }) {
+      const before = await ports.roots.read();
+      const pending = before.roots.rotation?.id === rotationId && before.roots.rotation.stage === 'added';
+      const gate = pending ? await assertMaySwitch(ports, { view: before, rotationId }) : {};
+      const view = await ports.roots.switch({ rotationId });
+      await writeEvidence(ports, { rotationId, stage: 'switch', view, ...gate });
+    },
+
+    async signAgain({ rotationId }) {
+      const view = await ports.roots.read();
+      const rotation = view.roots.rotation;
+      if (rotation === null || rotation.id !== rotationId || rotation.switchedAt === null) return { ...nothingSigned, dropOpensAt: ports.now() };
+      const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot, onProgress: (done) => heartbeat(done) });
+      const lastWorkerNotAfter = await ports.facts.lastWorkerNotAfter(rotation.oldRoot);
+      // After an abort the documents go on with the drop: each stage stands once, in its order.
+      if (!rotation.aborted) await writeEvidence(ports, { rotationId, stage: 'resign', view });
+      return { ...signed, dropOpensAt: dropOpensAt({ switchedAt: rotation.switchedAt, lastWorkerNotAfter }, ports.times) };
+    },
+
+    async dropCommandRoot({ rotationId }) {
+      const view = await ports.roots.read();
+      const rotation = view.roots.rotation?.id === rotationId ? view.roots.rotation : null;
+      const switchedAt = rotation?.switchedAt ?? null;
+      if (rotation === null || switchedAt === null) {
+        const dropped = await ports.roots.drop({ rotationId, opensAt: Number.MAX_SAFE_INTEGER, forcedReason: '' });
+        await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
+        return nothingSigned;
+      }
+      if (!rotation.aborted) await refuseAborted(ports, rotationId);
+      const opensAt = await assertMayDrop(ports, { view, rotationId, oldRoot: rotation.oldRoot, switchedAt });
+      const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot });
+      const left = await ports.resign.stillSignedUnder(rotation.oldRoot);
+      if (left > 0) notYet({ reason: 'signed-under-old-root', message: `${left} open command(s) or spec(s) are still signed under the former root` }, currentWait());
+      const dropped = await ports.roots.drop({ rotationId, opensAt, forcedReason: '' });
+      await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
+      return signed;
+    },
+
+    async abortCommandRotation({ rotationId }) {
+      const { abort } = await readOverrides(ports, rotationId);
+      if (abort === undefined) throw new ControlError('INVALID_STATE', `no abort of rotation ${rotationId} is recorded`, { details: { reason: 'not-recorded' } });
+      return takeBack(ports, rotationId, abort);
+    },
+
+    async recordOutcome({ rotationId }) {
+      await writeEvidence(ports, { rotationId, stage: 'confirm', view: await ports.roots.read() });
+    },
+  });
+}
+
+async function takeBack(ports: RotationSigningPorts, rotationId: string, abort: OverrideRow): ReturnType<RotationSigningActivities['abortCommandRotation']> {
+  const { roots } = await ports.roots.read();
+  if (roots.lastRotation?.id === rotationId && roots.lastRotation.outcome === 'dropped') return { kind: 'too-late' };
+  if (roots.rotation === null && roots.lastRotation?.id !== rotationId) return { kind: 'nothing' };
+  const recordedVersion = (await ports.facts.publication())?.version ?? 0;
+  const view = await ports.roots.abort({ rotationId, actor: abort.actor, reason: abort.reason, recordedVersion });
+  await writeEvidence(ports, { rotationId, stage: 'abort', view });
+  return { kind: view.roots.rotation === null ? 'removed' : 'switched-back' };
+}
+
+/** All three gates again, in the order of ROT-024, at the moment of the act. */
+async function assertMaySwitch(ports: RotationSigningPorts, input: { view: RootsView; rotationId: string }): Promise<Pick<StageInput, 'fleet'>> {
+  await refuseAborted(ports, input.rotationId);
+  const overrides = await readOverrides(ports, input.rotationId);
+  const rollout = await judgeRollout(ports, { view: input.view, gate: 'processes', overrides });
+  assertOpen(rollout, currentWait());
+  const { trustVersion } = rollout;
+  assertOpen(await judgeNodes(ports, { version: trustVersion, gate: 'fleet', overrides }), currentWait());
+  const fleet = await readFleetInput(ports, trustVersion);
+  await writeEvidence(ports, { rotationId: input.rotationId, stage: 'fleet', view: input.view, fleet });
+  return { fleet };
+}
+
+/** The time, from the issuance records; and no live process that could still sign under the old root. */
+async function assertMayDrop(
+  ports: RotationSigningPorts,
+  input: { view: RootsView; rotationId: string; oldRoot: string; switchedAt: number },
+): Promise<number> {
+  const overrides = await readOverrides(ports, input.rotationId);
+  assertOpen(await judgeRollout(ports, { view: input.view, gate: 'signers', overrides }), currentWait());
+  const facts = { switchedAt: input.switchedAt, lastWorkerNotAfter: await ports.facts.lastWorkerNotAfter(input.oldRoot), now: ports.now() };
+  const opensAt = dropOpensAt(facts, ports.times);
+  const verdict = judgeDrop(facts, ports.times);
+  if (verdict.kind === 'closed') notYet({ ...verdict, retryAfterMs: Math.min(opensAt - facts.now, hour) }, currentWait());
+  return opensAt;
+}
+
+/** The workflow cuts the step when an abort comes; this holds it back when the abort is recorded but the cut is still on its way. */
+async function refuseAborted(ports: RotationSigningPorts, rotationId: string): Promise<void> {
+  const { abort } = await readOverrides(ports, rotationId);
+  if (abort !== undefined) notYet({ reason: 'abort-recorded', message: `${abort.actor} aborts this rotation: no further step forward` }, currentWait());
+}

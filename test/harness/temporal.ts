@@ -1,0 +1,67 @@
+/**
+ * A real Temporal development server for tests, with the clock that skips: whenever a workflow only waits, the server moves
+ * its time forward, so a day passes in milliseconds. Each skip adds an event of its own to the history (`isSkip`).
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Client, Connection } from '@temporalio/client';
+import { NativeConnection, Runtime, DefaultLogger, Worker, type WorkerOptions } from '@temporalio/worker';
+import { startTemporal } from '../../scripts/engines/temporal.mjs';
+import { searchAttributes } from '../../temporal.config.ts';
+import { loadWorkflowBundle } from '../../workers/bundle.ts';
+
+export interface TestTemporal {
+  readonly address: string;
+  readonly connection: Connection;
+  readonly native: NativeConnection;
+  /** Workflows it starts skip time. */
+  readonly skipping: Client;
+  /** Workflows it starts live in real time. */
+  readonly client: Client;
+  createWorker(options: Omit<WorkerOptions, 'connection' | 'namespace'>): Promise<Worker>;
+  stop(): Promise<void>;
+}
+
+let quiet = false;
+
+/** The SDK's runtime is one per process; without this it writes every benign failure to stderr. */
+function installRuntime(): void {
+  if (quiet) return;
+  quiet = true;
+  Runtime.install({ logger: new DefaultLogger(process.env['TEST_TEMPORAL_LOG'] === '1' ? 'DEBUG' : 'ERROR') });
+}
+
+export async function startTestTemporal(): Promise<TestTemporal> {
+  installRuntime();
+  const home = mkdtempSync(join(tmpdir(), 'bc-temporal-'));
+  const server = await startTemporal({ home, searchAttributes: { ...searchAttributes } });
+  const connection = await Connection.connect({ address: server.address });
+  const skippingConnection = await Connection.connect({ address: server.address });
+  skipTime(skippingConnection);
+  const native = await NativeConnection.connect({ address: server.address });
+  return {
+    address: server.address,
+    connection,
+    native,
+    client: new Client({ connection }),
+    skipping: new Client({ connection: skippingConnection }),
+    createWorker: async (options) => Worker.create({ connection: native, namespace: 'default', maxCachedWorkflows: 50, ...(await bundleFor(options)), ...options }),
+    async stop() {
+      await Promise.all([connection.close(), skippingConnection.close(), native.close()]);
+      await server.stop();
+      rmSync(home, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The SDK has no option for it yet: the request is the same, with one field more. */
+function skipTime(connection: Connection): void {
+  const service = connection.workflowService;
+  const start = service.startWorkflowExecution.bind(service) as (...args: unknown[]) => Promise<never>;
+  const skipping = (request: object, ...rest: unknown[]): Promise<never> => start({ ...request, timeSkippingConfig: { enabled: true } }, ...rest);
+  service.startWorkflowExecution = skipping as typeof service.startWorkflowExecution;
+}
+
+const bundleFor = async (options: Partial<WorkerOptions>): Promise<Partial<WorkerOptions>> =>
+  options.workflowBundle !== undefined || options.workflowsPath !== undefined ? {} : { workflowBundle: await loadWorkflowBundle() };

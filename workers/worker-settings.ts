@@ -1,0 +1,25 @@
+/** Sizes and pauses of our workers, set by hand: the SDK derives some from the heap's limit, which is not the machine's. */
+import type { WorkerOptions } from '@temporalio/worker';
+
+const pollers = Object.freeze({ type: 'autoscaling', minimum: 2, maximum: 20, initial: 5 } as const);
+
+/** Below the supervisor's kill delay: a step under way ends, or is given back. */
+const shutdown = Object.freeze({ shutdownGraceTime: '5 seconds', shutdownForceTime: '8 seconds' } as const);
+
+export const controlWorkerSettings: Partial<WorkerOptions> = Object.freeze({
+  maxCachedWorkflows: 300,
+  maxConcurrentWorkflowTaskExecutions: 40,
+  maxConcurrentActivityTaskExecutions: 50,
+  reuseV8Context: true,
+  workflowThreadPoolSize: 1,
+  workflowTaskPollerBehavior: pollers,
+  activityTaskPollerBehavior: pollers,
+  ...shutdown,
+});
+
+/** Signs only: it polls no workflow task. */
+export const signingWorkerSettings: Partial<WorkerOptions> = Object.freeze({
+  maxConcurrentActivityTaskExecutions: 20,
+  activityTaskPollerBehavior: pollers,
+  ...shutdown,
+});

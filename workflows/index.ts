@@ -1,0 +1,6 @@
+/** Every export is a workflow type, or the definition of a message. */
+export { reconcileCommands } from './reconcile-commands/workflow.ts';
+export { resignExpiring } from './resign-expiring/workflow.ts';
+export { revokeIdentity } from './revoke-identity/workflow.ts';
+export { rotateCommandRoot } from './rotate-command-root/workflow.ts';
+export { runCommand } from './run-command/workflow.ts';

@@ -1,0 +1,158 @@
+/**
+ * The messages of a command-root rotation, and their parsers. `rotation start`, the API and the Temporal CLI send the
+ * same things: updates answer (and a refused one leaves no trace in the history), their signal twins are for hours in which no
+ * worker runs, and a bad signal is only logged.
+ */
+import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
+import { ControlError } from '../../domain/errors.ts';
+import { readSigned, Shape, textLimits, type Signed } from '../shared/shape.ts';
+
+/** The gates an operator may force open. The wait before the drop is none of them, on purpose (H-03). */
+export const gates = Object.freeze(['processes', 'fleet', 'signers', 'confirm'] as const);
+export type Gate = (typeof gates)[number];
+
+export interface ForceMessage extends Signed {
+  readonly phase: Gate;
+}
+
+export interface ExcludeMessage extends Signed {
+  readonly node: string;
+}
+
+export type AbortMessage = Signed;
+export type PauseMessage = Signed;
+
+/** All optional: a rotation starts with no input. */
+export interface StartMessage {
+  readonly actor?: string;
+  readonly reason?: string;
+}
+
+export const phases = Object.freeze([
+  'planning',
+  'adding',
+  'waiting-processes',
+  'waiting-fleet',
+  'switching',
+  'aborting',
+  'waiting-signers',
+  'resigning',
+  'waiting-drop',
+  'dropping',
+  'confirming',
+  'recording',
+  'done',
+] as const);
+export type Phase = (typeof phases)[number];
+
+export interface Override extends Signed {
+  readonly kind: 'force' | 'exclude' | 'abort';
+  /** The gate, or the node; empty for an abort. */
+  readonly subject: string;
+}
+
+export interface Behind {
+  readonly reason: string;
+  readonly message: string;
+  readonly names: readonly string[];
+  readonly count: number;
+  readonly seenAt: number;
+}
+
+export interface RotationStatus {
+  readonly rotationId: string;
+  readonly phase: Phase;
+  readonly since: number;
+  readonly outcome: 'dropped' | 'aborted' | null;
+  readonly oldRoot: string | null;
+  readonly newRoot: string | null;
+  /** The trust version the fleet has to hold; null before it is published. */
+  readonly trustVersion: number | null;
+  readonly dropOpensAt: number | null;
+  readonly paused: (Signed & { readonly since: number }) | null;
+  /** A step was refused for good: the rotation holds until an operator repairs it and sends `resume`, or aborts. */
+  readonly blocked: { readonly code: string; readonly message: string } | null;
+  readonly behind: Behind | null;
+  readonly overrides: readonly Override[];
+  readonly startedBy: string;
+  readonly reason: string;
+}
+
+export interface RotationResult {
+  readonly rotationId: string;
+  readonly outcome: 'dropped' | 'aborted';
+  readonly oldRoot: string | null;
+  readonly newRoot: string | null;
+  readonly trustVersion: number | null;
+  readonly commandsSignedAgain: number;
+  readonly specsSignedAgain: number;
+  readonly overrides: number;
+}
+
+export const status = defineQuery<RotationStatus>('status');
+export const force = defineUpdate<RotationStatus, [ForceMessage]>('force');
+export const exclude = defineUpdate<RotationStatus, [ExcludeMessage]>('exclude');
+export const abort = defineUpdate<RotationStatus, [AbortMessage]>('abort');
+export const forceSignal = defineSignal<[ForceMessage]>('forceSignal');
+export const excludeSignal = defineSignal<[ExcludeMessage]>('excludeSignal');
+export const abortSignal = defineSignal<[AbortMessage]>('abortSignal');
+export const pause = defineSignal<[PauseMessage]>('pause');
+export const resume = defineSignal<[unknown?]>('resume');
+
+/** Shown in every list; give it to `client.workflow.start`, or `--static-summary` on the command line. */
+export const staticSummary = 'Rotate the command-signing root: add, wait, switch, wait, drop';
+
+const refusedForces: Readonly<Record<string, string>> = Object.freeze({ drop: 'drop', 'waiting-drop': 'drop', dropping: 'drop' });
+
+/** @throws ControlError INVALID_INPUT; INVALID_STATE for the wait before the drop, which no message opens */
+export function parseForce(value: unknown): ForceMessage {
+  const shape = new Shape('force', value, ['phase', 'actor', 'reason']);
+  const phase = shape.get('phase');
+  if (typeof phase === 'string' && Object.hasOwn(refusedForces, phase)) {
+    throw new ControlError(
+      'INVALID_STATE',
+      'force does not open the wait before the drop: commands signed under the old root may still be on their way. ' +
+        'Whoever answers for it runs: better-compute pki rotate-command-root --stage drop --force --reason <why>',
+      { details: { reason: 'drop-not-forceable' } },
+    );
+  }
+  const message = { phase: shape.oneOf('phase', gates), ...readSigned(shape) };
+  shape.done();
+  return message;
+}
+
+/** @throws ControlError INVALID_INPUT */
+export function parseExclude(value: unknown): ExcludeMessage {
+  const shape = new Shape('exclude', value, ['node', 'actor', 'reason']);
+  const message = { node: shape.text('node', textLimits.node), ...readSigned(shape) };
+  shape.done();
+  return message;
+}
+
+/** @throws ControlError INVALID_INPUT */
+export function parseAbort(value: unknown): AbortMessage {
+  const shape = new Shape('abort', value, ['actor', 'reason']);
+  const message = readSigned(shape);
+  shape.done();
+  return message;
+}
+
+/** @throws ControlError INVALID_INPUT */
+export function parsePause(value: unknown): PauseMessage {
+  const shape = new Shape('pause', value, ['actor', 'reason']);
+  const message = readSigned(shape);
+  shape.done();
+  return message;
+}
+
+/** Nothing, null and an empty object all mean "no input". @throws ControlError INVALID_INPUT */
+export function parseStart(value: unknown): Required<StartMessage> {
+  if (value === undefined || value === null) return { actor: '', reason: '' };
+  const shape = new Shape('rotateCommandRoot', value, ['actor', 'reason']);
+  const message = {
+    actor: shape.has('actor') ? shape.text('actor', textLimits.actor) : '',
+    reason: shape.has('reason') ? shape.text('reason', textLimits.reason) : '',
+  };
+  shape.done();
+  return message;
+}

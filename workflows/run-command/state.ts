@@ -1,0 +1,83 @@
+/** What one run of a command remembers, and how its end is told. */
+import { isFinished, type CommandState } from '../../domain/commands/states.ts';
+import { showInstant } from '../../domain/time.ts';
+import type { CommandFailure, CommandTally, ParsedRunCommand, RunCommandStatus } from './messages.ts';
+
+export interface CommandEnd {
+  readonly state: CommandState;
+  /** Empty for a success. */
+  readonly error: string;
+}
+
+interface NodeEnd {
+  readonly nodeId: string;
+  readonly commandId: string;
+  readonly end: unknown;
+}
+
+const failuresKept = 20;
+const errorKept = 300;
+
+export class RunCommandState {
+  readonly input: ParsedRunCommand;
+  readonly commandPrefix: string;
+  readonly deadline: number;
+  phase: RunCommandStatus['phase'] = 'enqueueing';
+  enqueued = 0;
+  finished = 0;
+
+  constructor(input: ParsedRunCommand, commandPrefix: string, now: number) {
+    this.input = input;
+    this.commandPrefix = commandPrefix;
+    this.deadline = now + input.deadlineMs;
+  }
+
+  /** null: every active node. */
+  get listed(): readonly string[] | null {
+    return this.input.nodes === 'all' ? null : this.input.nodes;
+  }
+
+  get target(): string {
+    const { listed } = this;
+    if (listed === null) return 'every node';
+    return listed.length === 1 ? String(listed[0]) : `${listed.length} nodes`;
+  }
+
+  commandIdOf(nodeId: string): string {
+    return `${this.commandPrefix}/${nodeId}`;
+  }
+
+  /** Anyone with write access may complete an activity: what does not look like an end is counted as one that is unknown. */
+  tally(ends: readonly NodeEnd[]): CommandTally {
+    const states: Record<string, number> = {};
+    const failures: CommandFailure[] = [];
+    for (const { nodeId, commandId, end } of ends) {
+      const { state, error } = readEnd(end);
+      states[state] = (states[state] ?? 0) + 1;
+      if (state !== 'done' && failures.length < failuresKept) failures.push({ nodeId, commandId, state, error: error.slice(0, errorKept) });
+    }
+    return { total: ends.length, states, failures };
+  }
+
+  status(): RunCommandStatus {
+    const { phase, commandPrefix, enqueued, finished } = this;
+    return { phase, kind: this.input.kind, commandPrefix, enqueued, finished };
+  }
+
+  describe(): string {
+    return [
+      `**${this.phase}**: ${this.input.kind} on ${this.target}, asked for by ${this.input.actor}`,
+      `- commands: ${this.enqueued} enqueued, none starts after ${showInstant(this.deadline)}`,
+      '- waiting for a node? `better-compute stuck`; one command: `better-compute commands show <id>`',
+    ].join('\n');
+  }
+}
+
+function readEnd(value: unknown): { state: string; error: string } {
+  if (typeof value !== 'object' || value === null) return { state: 'unknown', error: 'the activity was completed by hand without an end' };
+  const { state, error } = value as Partial<Record<keyof CommandEnd, unknown>>;
+  const known = typeof state === 'string' && ['done', 'failed', 'expired', 'cancelled', 'rejected', 'interrupted'].includes(state);
+  return known && isFinished(state as CommandState)
+    ? { state, error: typeof error === 'string' ? error : '' }
+    : { state: 'unknown', error: 'the activity was completed by hand without an end' };
+}

@@ -1,0 +1,33 @@
+/** Between our errors and Temporal's: a rule that refuses becomes a failure the sender sees, with the code as its type. */
+import { ActivityFailure, ApplicationFailure, TimeoutFailure } from '@temporalio/common';
+import { isCancellation } from '@temporalio/workflow';
+import { codeOf, isCode, isControlError, type Code } from '../../domain/errors.ts';
+
+/** The failure that ends a workflow or rejects an update; what is not ours stays what it is. */
+export function toFailure(error: unknown): unknown {
+  if (!isControlError(error)) return error;
+  return ApplicationFailure.create({ message: error.message, type: codeOf(error), nonRetryable: true, details: [error.details] });
+}
+
+/** Runs a synchronous rule; its refusal leaves as a failure. For validators: a plain error there would fail the task. */
+export function refusing<T>(rule: () => T): T {
+  try {
+    return rule();
+  } catch (error) {
+    throw toFailure(error);
+  }
+}
+
+export interface Refusal {
+  readonly code: Code;
+  readonly message: string;
+}
+
+/** What an activity's final failure says; undefined for a cancellation, which is no refusal. */
+export function findRefusal(error: unknown): Refusal | undefined {
+  if (isCancellation(error)) return undefined;
+  const cause = error instanceof ActivityFailure ? error.cause : error;
+  if (cause instanceof ApplicationFailure) return { code: isCode(cause.type) ? cause.type : 'INTERNAL', message: cause.message };
+  if (cause instanceof TimeoutFailure) return { code: 'UNAVAILABLE', message: cause.message };
+  return undefined;
+}
