@@ -1,6 +1,5 @@
 /**
- * The key bundle as a file: pki/bundle's BundleStore over one path. (This layer knows no PKI; it stores text. A test holds it
- * to the port.)
+ * The key bundle as a file: pki/bundle's BundleStore over one path.
  *
  * Invariants: the file is always whole (temporary file, fsync, rename, fsync of the folder), mode 0600, and never overwritten by a
  * writer that read an older content: replace compares the revision under a lock file. The lock names its process, so the lock
@@ -13,17 +12,12 @@ import { type FileHandle, link, mkdir, open, readFile, rename, unlink } from 'no
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import { ControlError } from '../domain/errors.ts';
+import type { BundleStore } from '../pki/bundle/index.ts';
 
-export interface BundleFileStore {
+export interface BundleFileStore extends BundleStore {
   readonly path: string;
-  /** @throws NOT_FOUND when the file does not exist; INVALID_CONFIG when it cannot be read or is not UTF-8 */
-  read(): Promise<{ readonly text: string; readonly revision: string }>;
-  /** @throws CONFLICT when the file is not at `expectedRevision`, or another process holds the lock for 5 seconds */
-  replace(text: string, expectedRevision: string): Promise<{ readonly revision: string }>;
   /** Writes the first content; makes the folder. @throws INVALID_STATE when the file exists: it is never overwritten (CLI-006) */
   create(text: string): Promise<{ readonly revision: string }>;
-  /** Calls back after the content changed from what this store last read or wrote, whoever changed it. */
-  watch(onChange: () => void): { close(): void };
 }
 
 export interface BundleFileStoreOptions {

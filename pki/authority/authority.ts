@@ -1,6 +1,13 @@
 /** The authorities of a bundle as issuing objects: each issues its own kinds of certificate and nothing else (KEY-008). */
 import type { Authority, PkiBundle } from '../bundle/index.ts';
-import { type AgentRole, type Certificate, type CertificateAuthority, issueLeaf, type LeafProfileName, type SpiffeIdentity } from '../x509/index.ts';
+import {
+  type AgentRole,
+  type Certificate,
+  type CertificateAuthority,
+  issueLeaf,
+  type LeafProfileName,
+  type SpiffeIdentity,
+} from '../x509/index.ts';
 
 export interface IssuedCertificate {
   readonly certificate: Certificate;
@@ -61,7 +68,10 @@ export const certificateAuthorityOf = (authority: Authority): CertificateAuthori
 export function createAuthorities({ nodeCa, servingCa, internalCa }: Pick<PkiBundle, 'nodeCa' | 'servingCa' | 'internalCa'>): Authorities {
   return Object.freeze({
     issueNode: async ({ statements = [], role, ...rest }: IssueNodeOptions) =>
-      withChain(nodeCa, await issueLeaf({ ...rest, ca: certificateAuthorityOf(nodeCa), profile: agentProfiles[role], sans: { uris: statements } })),
+      withChain(
+        nodeCa,
+        await issueLeaf({ ...rest, ca: certificateAuthorityOf(nodeCa), profile: agentProfiles[role], sans: { uris: statements } }),
+      ),
     issueGateway: async ({ dns = [], ips = [], ...rest }: IssueServerOptions) =>
       withChain(servingCa, await issueLeaf({ ...rest, ca: certificateAuthorityOf(servingCa), profile: 'gateway', sans: { dns, ips } })),
     issueInternal: async ({ dns = [], ips = [], ...rest }: IssueInternalOptions) =>

@@ -1,7 +1,7 @@
 /** A new deployment's keys (KEY-002, KEY-010): every key of the table once, each for one job. */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
-import { type CertificateAuthority, type CaProfileName, isTrustDomain, issueCa, spkiOf } from '../x509/index.ts';
+import { type CaProfileName, type CertificateAuthority, issueCa, isTrustDomain, spkiOf } from '../x509/index.ts';
 import { createCommandRoot, withCommandRoots } from './command-roots.ts';
 import { createSigningKey } from './load-keys.ts';
 import { noCommandRoots } from './public.ts';

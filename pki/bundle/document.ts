@@ -71,7 +71,8 @@ export function parseDocument(text: string): ParsedDocument {
 }
 
 function parseJson(text: string): Record<string, Json> {
-  if (text.length > maxTextLength) throw invalidBundle(`the key bundle is not valid (${text.length} characters): ${restoreIt}`, { reason: 'bundle-invalid' });
+  if (text.length > maxTextLength)
+    throw invalidBundle(`the key bundle is not valid (${text.length} characters): ${restoreIt}`, { reason: 'bundle-invalid' });
   let value: unknown;
   try {
     value = JSON.parse(text);

@@ -1,13 +1,22 @@
 /** From a bundle to its file: always the current form (KEY-023). */
 import type { KeyObject } from 'node:crypto';
-import { bundleFormat, bundleVersion, type CommandRootsDocument, documentDigest, type KeyDocument, type PublicDocument } from './document.ts';
+import {
+  bundleFormat,
+  bundleVersion,
+  type CommandRootsDocument,
+  documentDigest,
+  type KeyDocument,
+  type PublicDocument,
+} from './document.ts';
 import { commandRootKeyName, type KeyName, keyNames } from './keys.ts';
 import { encodePem } from './pem.ts';
 import { encodePlainKeys, encodeSealedKeys, type PrivateKeys } from './private-keys.ts';
 import { sealPayload } from './seal.ts';
 import type { PkiBundle, PublicBundle } from './types.ts';
 
-export type EncodeBundleOptions = { readonly secret: string; readonly plaintext?: never } | { readonly plaintext: true; readonly secret?: never };
+export type EncodeBundleOptions =
+  | { readonly secret: string; readonly plaintext?: never }
+  | { readonly plaintext: true; readonly secret?: never };
 
 /**
  * @param options the secret that seals it, or the explicit wish to write the private keys as PEM

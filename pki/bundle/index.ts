@@ -15,17 +15,18 @@
  * What it does not do: read files or databases (BundleStore is a port), read clocks or the environment, notice that an older
  * bundle of the same deployment was put back (services/freshness.ts), or protect against whoever holds the secret.
  */
-export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins, jwkThumbprint } from './pins.ts';
+
 export { createCommandRoot, withCommandRoots } from './command-roots.ts';
-export { createBundle, type CreateBundleOptions, createBundleWithOfflineRoot, newSigningKey, type OfflineRootBundle } from './create.ts';
-export { bundleDigest, documentOf, encodeBundle, type EncodeBundleOptions } from './encode.ts';
-export { type KeyForm, type KeyName, keyNames, type KeyRow, keyTable } from './keys.ts';
-export { type Authentication, authenticateBundle, openBundle, type OpenBundleOptions } from './open.ts';
+export { type CreateBundleOptions, createBundle, createBundleWithOfflineRoot, newSigningKey, type OfflineRootBundle } from './create.ts';
+export { bundleDigest, documentOf, type EncodeBundleOptions, encodeBundle } from './encode.ts';
+export { type KeyForm, type KeyName, type KeyRow, keyNames, keyTable } from './keys.ts';
+export { type Authentication, authenticateBundle, type OpenBundleOptions, openBundle } from './open.ts';
+export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins, jwkThumbprint } from './pins.ts';
 export { readPublicBundle } from './public.ts';
 export {
-  abortCommandRotation,
   type AbortInput,
   type AcknowledgementFacts,
+  abortCommandRotation,
   addCommandRoot,
   addTrustRoot,
   type BundleStep,
@@ -35,5 +36,5 @@ export {
   trustVersionAcknowledged,
 } from './rotation.ts';
 export { assertSealingSecret, minSecretLength } from './seal.ts';
-export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, updateBundle, type UpdatedBundle } from './store.ts';
+export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, type UpdatedBundle, updateBundle } from './store.ts';
 export type * from './types.ts';

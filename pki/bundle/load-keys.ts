@@ -18,7 +18,11 @@ interface Halves {
 /** @throws INVALID_CONFIG (bundle-invalid) naming every key that is missing, foreign, shared between jobs or not one of a bundle */
 export function loadKeys({ publicBundle, privateKeys, verdict }: Halves): PkiBundle {
   const problems = new Problems();
-  const keys = Object.fromEntries(keyNames.filter((name) => publicBundle[name] !== undefined).map((name) => [name, loadKey(name, { publicBundle, privateKeys, problems })]));
+  const keys = Object.fromEntries(
+    keyNames
+      .filter((name) => publicBundle[name] !== undefined)
+      .map((name) => [name, loadKey(name, { publicBundle, privateKeys, problems })]),
+  );
   const roots = [...publicBundle.commandRootsById.values()].map((root) => loadRoot(root, privateKeys, problems));
   const commandRootsById = new Map(roots.map((root) => [root.id, root]));
   const bundle = { ...publicBundle, ...verdict, ...keys, commandRootsById } as unknown as PkiBundle;
@@ -44,7 +48,8 @@ function loadKey(name: KeyName, { publicBundle, privateKeys, problems }: Loading
   if (row.form === 'ssh') return loadSsh(name, { line: (publicBundle[name] as SshAuthority).publicKey, privateKey, problems });
   const entry = publicBundle[name] as PublicAuthority | { spki: Uint8Array };
   const spki = 'certificate' in entry ? entry.certificate.spki : entry.spki;
-  if (privateKey !== undefined && !belongsTo(privateKey, spki)) problems.add(name, 'has a private key that is not the one of its public key');
+  if (privateKey !== undefined && !belongsTo(privateKey, spki))
+    problems.add(name, 'has a private key that is not the one of its public key');
   const key = createSigningKey({ name, spki, ...(privateKey === undefined ? {} : { privateKey }) });
   if (row.form === 'decryption') return { spki, publicKey: key.publicKey, privateKey: privateKey as KeyObject };
   return 'certificate' in entry ? { ...entry, ...key } : key;
@@ -54,14 +59,19 @@ function loadRoot(root: PublicAuthority & { readonly id: string }, privateKeys: 
   const name = commandRootKeyName(root.id);
   const privateKey = privateKeys.get(name);
   const { spki } = root.certificate;
-  if (privateKey !== undefined && !belongsTo(privateKey, spki)) problems.add(name, 'has a private key that is not the one of its public key');
+  if (privateKey !== undefined && !belongsTo(privateKey, spki))
+    problems.add(name, 'has a private key that is not the one of its public key');
   return { ...root, ...createSigningKey({ name, spki, ...(privateKey === undefined ? {} : { privateKey }) }) };
 }
 
-function loadSsh(name: string, { line, privateKey, problems }: { line: string; privateKey: KeyObject | undefined; problems: Problems }): SshAuthority {
+function loadSsh(
+  name: string,
+  { line, privateKey, problems }: { line: string; privateKey: KeyObject | undefined; problems: Problems },
+): SshAuthority {
   const expected = parseSshPublicKey(line)?.export({ format: 'jwk' });
   const actual = privateKey === undefined ? undefined : createPublicKey(privateKey).export({ format: 'jwk' });
-  if (actual !== undefined && (expected?.x !== actual.x || expected?.y !== actual.y)) problems.add(name, 'has a private key that is not the one of its public key');
+  if (actual !== undefined && (expected?.x !== actual.x || expected?.y !== actual.y))
+    problems.add(name, 'has a private key that is not the one of its public key');
   return { publicKey: line, privateKey: privateKey as KeyObject };
 }
 
@@ -73,7 +83,9 @@ export function createSigningKey({ name, spki, privateKey }: { name: string; spk
     ...(privateKey === undefined ? {} : { privateKey }),
     signer: () => {
       if (privateKey !== undefined) return signerFromPrivateKey(privateKey);
-      throw new ControlError('INVALID_STATE', `the private key of ${name} is not in the key bundle`, { details: { reason: 'key-offline', key: name } });
+      throw new ControlError('INVALID_STATE', `the private key of ${name} is not in the key bundle`, {
+        details: { reason: 'key-offline', key: name },
+      });
     },
   };
 }
@@ -84,7 +96,10 @@ const belongsTo = (privateKey: KeyObject, spki: Uint8Array): boolean => {
 };
 
 function refuseUnknownKeys(bundle: PkiBundle, privateKeys: PrivateKeys, problems: Problems): void {
-  const known = new Set<string>([...keyNames.filter((name) => bundle[name] !== undefined), ...[...bundle.commandRootsById.keys()].map(commandRootKeyName)]);
+  const known = new Set<string>([
+    ...keyNames.filter((name) => bundle[name] !== undefined),
+    ...[...bundle.commandRootsById.keys()].map(commandRootKeyName),
+  ]);
   for (const name of privateKeys.keys()) {
     if (!known.has(name)) problems.add(`privateKeys.${name}`, 'belongs to no public key of the bundle');
   }

@@ -5,9 +5,9 @@
 import { ControlError } from '../../domain/errors.ts';
 import { type ParsedDocument, parseDocument } from './document.ts';
 import { loadKeys } from './load-keys.ts';
+import { type PrivateKeys, parsePlainKeys, parseSealedKeys } from './private-keys.ts';
 import { invalidBundle, restoreIt } from './problems.ts';
 import { publicOf } from './public.ts';
-import { parsePlainKeys, parseSealedKeys, type PrivateKeys } from './private-keys.ts';
 import { parseSeal, unseal } from './seal.ts';
 import type { PkiBundle, SealForm } from './types.ts';
 
@@ -54,14 +54,18 @@ function authenticate(parsed: ParsedDocument, secret: string | undefined): Authe
     return { seal: 'plaintext', authenticated: false, unauthenticated: hasSecret, privateKeys: parsePlainKeys(parsed.privateKeys) };
   }
   if (!hasSecret) {
-    throw new ControlError('MISSING_ENV', 'the key bundle is sealed and BETTER_COMPUTE_SECRET is not set', { details: { reason: 'secret-missing' } });
+    throw new ControlError('MISSING_ENV', 'the key bundle is sealed and BETTER_COMPUTE_SECRET is not set', {
+      details: { reason: 'secret-missing' },
+    });
   }
   const seal = parseSeal(parsed.seal);
   const payload = unseal(seal, { secret, trustDomain: parsed.document.trustDomain });
   const privateKeys = parseSealedKeys(payload.privateKeys);
   if (seal.form === 'former') return { seal: 'former', authenticated: false, unauthenticated: true, privateKeys };
   if (payload.publicSha256 !== parsed.digest) {
-    throw invalidBundle(`the public half of the key bundle was changed without the secret: ${restoreIt}`, { reason: 'public-half-changed' });
+    throw invalidBundle(`the public half of the key bundle was changed without the secret: ${restoreIt}`, {
+      reason: 'public-half-changed',
+    });
   }
   return { seal: 'current', authenticated: true, unauthenticated: false, privateKeys };
 }

@@ -5,7 +5,10 @@
 export type PemLabel = 'CERTIFICATE' | 'PUBLIC KEY' | 'PRIVATE KEY';
 
 export function encodePem(label: PemLabel, der: Uint8Array): string {
-  const lines = Buffer.from(der).toString('base64').match(/.{1,64}/g) ?? [];
+  const lines =
+    Buffer.from(der)
+      .toString('base64')
+      .match(/.{1,64}/g) ?? [];
   return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
 }
 

@@ -89,7 +89,12 @@ export const commandRootPins = (bundle: PublicBundle): CommandRootPins[] =>
 function factsOf({ certificate, certificates }: PublicAuthority): CertificateFacts {
   const hash = createHash('sha256');
   for (const { der } of certificates) hash.update(der);
-  return { sha256: hash.digest('hex'), count: certificates.length, serial: certificate.serial, notAfter: showInstant(certificate.notAfter) };
+  return {
+    sha256: hash.digest('hex'),
+    count: certificates.length,
+    serial: certificate.serial,
+    notAfter: showInstant(certificate.notAfter),
+  };
 }
 
 /** RFC 7638: SHA-256 over the required members in lexical order. */
@@ -97,4 +102,3 @@ export function jwkThumbprint(spki: Uint8Array): string {
   const { crv, kty, x, y } = publicKeyOf(spki).export({ format: 'jwk' });
   return createHash('sha256').update(JSON.stringify({ crv, kty, x, y })).digest('base64url');
 }
-

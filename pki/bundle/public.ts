@@ -31,7 +31,8 @@ export function readPublicBundle(text: string): PublicBundle {
 export function publicOf({ document, seal, privateKeys }: ParsedDocument): PublicBundle {
   const problems = new Problems();
   if (!isTrustDomain(document.trustDomain)) problems.add('trustDomain', `"${document.trustDomain}" is not a trust domain`);
-  const roots = document.commandRoots === undefined ? [] : document.commandRoots.roots.map((root, index) => readRoot(root, index, problems));
+  const roots =
+    document.commandRoots === undefined ? [] : document.commandRoots.roots.map((root, index) => readRoot(root, index, problems));
   const keys = readKeys(document, problems);
   problems.throwIfAny();
   return {
@@ -77,7 +78,11 @@ function readCertificates(pems: readonly string[], path: string, problems: Probl
   return { certificate: certificates[0] as Certificate, certificates: certificates as Certificate[] };
 }
 
-function readRoot(root: { id: string; certificates: readonly string[] }, index: number, problems: Problems): PublicAuthority & { id: string } {
+function readRoot(
+  root: { id: string; certificates: readonly string[] },
+  index: number,
+  problems: Problems,
+): PublicAuthority & { id: string } {
   const path = `commandRoots.roots[${index}]`;
   const authority = readCertificates(root.certificates, path, problems);
   const { certificate } = authority;

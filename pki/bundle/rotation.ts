@@ -26,9 +26,14 @@ const maxWords = 500;
  * @throws INVALID_STATE when another rotation is in progress, or the bundle signs no commands; INVALID_INPUT when the root,
  *   or one with the same key, is already trusted (C14)
  */
-export async function addCommandRoot(bundle: PkiBundle, input: { rotationId: string; now: number; root?: CommandRoot }): Promise<BundleStep> {
+export async function addCommandRoot(
+  bundle: PkiBundle,
+  input: { rotationId: string; now: number; root?: CommandRoot },
+): Promise<BundleStep> {
   if (bundle.commandSigning === undefined) {
-    throw new ControlError('INVALID_STATE', 'the key bundle has no command-signing root to rotate', { details: { reason: 'no-command-signing' } });
+    throw new ControlError('INVALID_STATE', 'the key bundle has no command-signing root to rotate', {
+      details: { reason: 'no-command-signing' },
+    });
   }
   // Asked first with a name no certificate has: a step that will be refused, or repeats one, makes no key.
   const rehearsal = addRoot(bundle.commandRoots, { rotationId: input.rotationId, newRoot: '', now: input.now });
@@ -49,7 +54,10 @@ export function switchCommandRoot(bundle: PkiBundle, input: { rotationId: string
  *
  * @throws INVALID_STATE out of order, or before `opensAt` without a forced reason (A-PKI-21)
  */
-export function dropCommandRoot(bundle: PkiBundle, input: { rotationId: string; now: number; opensAt: number; forcedReason: string }): BundleStep {
+export function dropCommandRoot(
+  bundle: PkiBundle,
+  input: { rotationId: string; now: number; opensAt: number; forcedReason: string },
+): BundleStep {
   return applied(bundle, dropRoot(bundle.commandRoots, input), { raise: true });
 }
 
@@ -86,7 +94,9 @@ function applied(bundle: PkiBundle, step: Step, options: { raise: boolean; added
 function refuseKnownKey(bundle: PkiBundle, root: CommandRoot): void {
   for (const known of bundle.commandRootsById.values()) {
     if (Buffer.from(known.spki).equals(root.spki)) {
-      throw new ControlError('INVALID_INPUT', `root ${root.id} has the key of root ${known.id}: a rotation needs a new key`, { details: { reason: 'root-key-known' } });
+      throw new ControlError('INVALID_INPUT', `root ${root.id} has the key of root ${known.id}: a rotation needs a new key`, {
+        details: { reason: 'root-key-known' },
+      });
     }
   }
 }

@@ -88,9 +88,10 @@ const sealingKey = (secret: string, salt: Uint8Array, form: SealedForm): Buffer 
 /** @throws INVALID_CONFIG (seal) when `value` is not a seal */
 export function parseSeal(value: unknown): SealDocument {
   const fields = ['algorithm', 'ciphertext', 'form', 'iv', 'salt', 'tag'];
-  if (typeof value !== 'object' || value === null || Object.keys(value).sort().join() !== fields.join()) throw badSeal('its seal lacks a field, or has one too many');
+  if (typeof value !== 'object' || value === null || Object.keys(value).sort().join() !== fields.join())
+    throw badSeal('its seal lacks a field, or has one too many');
   const seal = value as SealDocument;
-  if (seal.algorithm !== algorithm) throw badSeal(`its seal must have algorithm ${algorithm}`);
+  if ((seal.algorithm as string) !== algorithm) throw badSeal(`its seal must have algorithm ${algorithm}`);
   if (seal.form !== 'current' && seal.form !== 'former') throw badSeal('its seal must have form current or former');
   const sizes = { salt: saltBytes, iv: ivBytes, tag: tagBytes } as const;
   for (const name of ['salt', 'iv', 'tag'] as const) {
@@ -100,19 +101,26 @@ export function parseSeal(value: unknown): SealDocument {
   return seal;
 }
 
-const badSeal = (what: string, cause?: unknown): ControlError => invalidBundle(`the key bundle is not valid (${what}): ${restoreIt}`, { reason: 'seal' }, cause);
+const badSeal = (what: string, cause?: unknown): ControlError =>
+  invalidBundle(`the key bundle is not valid (${what}): ${restoreIt}`, { reason: 'seal' }, cause);
 
 /** @throws INVALID_CONFIG (seal) when the secret is another one, or a byte of the seal or the trust domain changed */
 export function unseal(seal: SealDocument, { secret, trustDomain }: { secret: string; trustDomain: string }): SealedPayload {
   const bytes = (text: string): Uint8Array => parseBase64(text) ?? new Uint8Array();
-  const decipher = createDecipheriv('aes-256-gcm', sealingKey(secret, bytes(seal.salt), seal.form), bytes(seal.iv), { authTagLength: tagBytes });
+  const decipher = createDecipheriv('aes-256-gcm', sealingKey(secret, bytes(seal.salt), seal.form), bytes(seal.iv), {
+    authTagLength: tagBytes,
+  });
   decipher.setAAD(Buffer.from(trustDomain, 'utf8'));
   decipher.setAuthTag(bytes(seal.tag));
   let payload: unknown;
   try {
     payload = JSON.parse(Buffer.concat([decipher.update(bytes(seal.ciphertext)), decipher.final()]).toString('utf8'));
   } catch (cause) {
-    throw invalidBundle(`the key bundle does not open: BETTER_COMPUTE_SECRET is not the one it was sealed with, or the file was changed (${restoreIt})`, { reason: 'seal' }, cause);
+    throw invalidBundle(
+      `the key bundle does not open: BETTER_COMPUTE_SECRET is not the one it was sealed with, or the file was changed (${restoreIt})`,
+      { reason: 'seal' },
+      cause,
+    );
   }
   return parsePayload(payload, seal.form);
 }
@@ -122,9 +130,14 @@ function parsePayload(value: unknown, form: SealedForm): SealedPayload {
   const names = typeof payload === 'object' && payload !== null ? Object.keys(payload).sort() : [];
   if (names.join() !== forms[form].fields.join()) throw badSeal('what its seal holds is not of its form');
   const keys = payload?.privateKeys;
-  if (typeof keys !== 'object' || keys === null || !Object.values(keys).every((key) => typeof key === 'string')) throw badSeal('what its seal holds are not keys');
-  return { privateKeys: keys as Record<string, string>, publicSha256: typeof payload?.publicSha256 === 'string' ? payload.publicSha256 : null };
+  if (typeof keys !== 'object' || keys === null || !Object.values(keys).every((key) => typeof key === 'string'))
+    throw badSeal('what its seal holds are not keys');
+  return {
+    privateKeys: keys as Record<string, string>,
+    publicSha256: typeof payload?.publicSha256 === 'string' ? payload.publicSha256 : null,
+  };
 }
 
 /** The former form, for fixtures and for the tests of its refusal; nothing in the product writes it. */
-export const sealPayloadFormer = (payload: { privateKeys: Record<string, string> }, options: SealOptions): SealDocument => encrypt('former', payload, options);
+export const sealPayloadFormer = (payload: { privateKeys: Record<string, string> }, options: SealOptions): SealDocument =>
+  encrypt('former', payload, options);

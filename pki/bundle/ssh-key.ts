@@ -1,5 +1,5 @@
 /** OpenSSH public key lines of the SSH authorities (KEY-005, KEY-040; RFC 4253 6.6, RFC 8709, RFC 5656). */
-import { createPublicKey, type KeyObject } from 'node:crypto';
+import { createPublicKey, type JsonWebKey, type KeyObject } from 'node:crypto';
 
 /** `ssh-ed25519 <base64> <comment>` of an Ed25519 key. */
 export function encodeSshPublicKey(key: KeyObject, comment: string): string {
@@ -21,7 +21,6 @@ const lengthPrefixed = (bytes: Uint8Array): Buffer => {
  * @returns null when the text is not exactly one such line
  */
 export function parseSshPublicKey(line: string): KeyObject | null {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
   if (/[\u0000-\u001f\u007f\u0085\u2028\u2029]/.test(line)) return null;
   const [algorithm = '', encoded = ''] = line.split(' ');
   const blob = Buffer.from(encoded, 'base64');
@@ -45,17 +44,24 @@ function splitBlob(blob: Buffer): Buffer[] | null {
 }
 
 function keyOf(algorithm: string, parts: readonly Buffer[]): KeyObject | null {
-  const [, second, third] = parts;
+  const read = Object.hasOwn(algorithms, algorithm) ? algorithms[algorithm] : undefined;
+  const jwk = read?.(parts) ?? null;
   try {
-    if (algorithm === 'ssh-ed25519' && parts.length === 2 && second?.length === 32) {
-      return createPublicKey({ format: 'jwk', key: { kty: 'OKP', crv: 'Ed25519', x: second.toString('base64url') } });
-    }
-    if (algorithm === 'ecdsa-sha2-nistp256' && parts.length === 3 && second?.toString('latin1') === 'nistp256' && third?.length === 65 && third[0] === 4) {
-      const [x, y] = [third.subarray(1, 33).toString('base64url'), third.subarray(33).toString('base64url')];
-      return createPublicKey({ format: 'jwk', key: { kty: 'EC', crv: 'P-256', x, y } });
-    }
+    return jwk === null ? null : createPublicKey({ format: 'jwk', key: jwk });
   } catch {
     // A point that is not on the curve.
+    return null;
   }
-  return null;
 }
+
+/** Key type → its parts as a JWK; null when they are not of its shape. */
+const algorithms: Readonly<Record<string, (parts: readonly Buffer[]) => JsonWebKey | null>> = Object.freeze({
+  'ssh-ed25519': ([, key, ...rest]) =>
+    key?.length === 32 && rest.length === 0 ? { kty: 'OKP', crv: 'Ed25519', x: key.toString('base64url') } : null,
+  'ecdsa-sha2-nistp256': ([, curve, point, ...rest]) => {
+    if (curve?.toString('latin1') !== 'nistp256' || rest.length > 0) return null;
+    // Uncompressed only: 04, x, y.
+    if (point?.length !== 65 || point[0] !== 4) return null;
+    return { kty: 'EC', crv: 'P-256', x: point.subarray(1, 33).toString('base64url'), y: point.subarray(33).toString('base64url') };
+  },
+});

@@ -19,7 +19,7 @@ export interface BundleStore {
   read(): Promise<StoredBundle>;
   /** @throws CONFLICT when the stored revision is not `expectedRevision` */
   replace(text: string, expectedRevision: string): Promise<{ readonly revision: string }>;
-  /** Calls back after each change that another writer made. */
+  /** Calls back after the content changed from what this store last read or wrote. */
   watch(onChange: () => void): { close(): void };
 }
 
@@ -48,17 +48,20 @@ export async function updateBundle(store: BundleStore, secret: string | undefine
   for (let attempt = 0; attempt < attempts; attempt++) {
     const stored = await store.read();
     // Strictly: only `pki reseal` may vouch for a bundle that nothing vouches for (A-PKI-10).
-    const before = openBundle(stored.text, { ...(secret === undefined ? {} : { secret }) });
+    const before = openBundle(stored.text, secret === undefined ? {} : { secret });
     const after = await change(before);
     if (after === 'unchanged') return { bundle: before, changed: false, revision: stored.revision };
     const text = encodeBundle(nextGeneration(after), secret === undefined ? { plaintext: true } : { secret });
     try {
       const { revision } = await store.replace(text, stored.revision);
-      return { bundle: openBundle(text, { ...(secret === undefined ? {} : { secret }) }), changed: true, revision };
+      return { bundle: openBundle(text, secret === undefined ? {} : { secret }), changed: true, revision };
     } catch (error) {
       if (!(error instanceof ControlError) || error.code !== 'CONFLICT') throw error;
       lost = error;
     }
   }
-  throw new ControlError('CONFLICT', `the key bundle changed under ${attempts} attempts to write it`, { cause: lost, details: { reason: 'bundle-busy' } });
+  throw new ControlError('CONFLICT', `the key bundle changed under ${attempts} attempts to write it`, {
+    cause: lost,
+    details: { reason: 'bundle-busy' },
+  });
 }

@@ -8,6 +8,6 @@
  * services/renew.ts).
  */
 export { encodeJoinBundle, type JoinBundle, parseJoinBundle } from './join-bundle.ts';
-export { signJoinResponse, verifyJoinResponse, type VerifyJoinResponseOptions } from './join-response.ts';
-export { joinSecretBytes, type JoinTokenClaims, openJoinToken, sealJoinToken } from './join-token.ts';
+export { signJoinResponse, type VerifyJoinResponseOptions, verifyJoinResponse } from './join-response.ts';
+export { type JoinTokenClaims, joinSecretBytes, openJoinToken, sealJoinToken } from './join-token.ts';
 export { type RenewStatement, renewStatement, renewStatementId, signRenewProof, verifyRenewProof } from './renew.ts';

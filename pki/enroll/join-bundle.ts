@@ -24,9 +24,17 @@ const maxLength = 16 * 1024;
 /** @throws INVALID_INPUT naming the field that is wrong */
 export function encodeJoinBundle(bundle: JoinBundle): string {
   const problem = problemOf(bundle);
-  if (problem !== null) throw new ControlError('INVALID_INPUT', `the join bundle is not valid: ${problem}`, { details: { reason: 'join-bundle' } });
+  if (problem !== null)
+    throw new ControlError('INVALID_INPUT', `the join bundle is not valid: ${problem}`, { details: { reason: 'join-bundle' } });
   const { gateway, serverName, servingCaPin, joinKey, trustDomain, token } = bundle;
-  const fields = { gateway, ...(serverName === undefined ? {} : { serverName }), servingCaPin, joinKey: Buffer.from(joinKey).toString('base64'), trustDomain, token };
+  const fields = {
+    gateway,
+    ...(serverName === undefined ? {} : { serverName }),
+    servingCaPin,
+    joinKey: Buffer.from(joinKey).toString('base64'),
+    trustDomain,
+    token,
+  };
   return prefix + Buffer.from(JSON.stringify(fields), 'utf8').toString('base64url');
 }
 
@@ -42,7 +50,10 @@ export function parseJoinBundle(text: string): JoinBundle {
   for (const [name, value] of Object.entries(texts)) {
     if (typeof value !== 'string' || value === '') throw malformed(`its ${name} must be text`);
   }
-  const bundle = { ...(texts as Record<keyof typeof texts, string>), joinKey: new Uint8Array(Buffer.from(String(joinKey), 'base64')) } as JoinBundle;
+  const bundle = {
+    ...(texts as Record<keyof typeof texts, string>),
+    joinKey: new Uint8Array(Buffer.from(String(joinKey), 'base64')),
+  } as JoinBundle;
   const problem = problemOf(bundle);
   if (problem !== null) throw malformed(problem);
   return bundle;
@@ -62,7 +73,7 @@ function parseFields(encoded: string): Fields {
   if (bytes.toString('base64url') !== encoded) throw malformed('it is not base64url (was all of it copied?)');
   try {
     const value: unknown = JSON.parse(bytes.toString('utf8'));
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Fields;
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   } catch {
     // Falls through to the one refusal.
   }
@@ -90,4 +101,5 @@ function isP256(spki: Uint8Array): boolean {
   }
 }
 
-const malformed = (what: string): ControlError => new ControlError('MALFORMED', `the join bundle is not one: ${what}`, { details: { reason: 'join-bundle' } });
+const malformed = (what: string): ControlError =>
+  new ControlError('MALFORMED', `the join bundle is not one: ${what}`, { details: { reason: 'join-bundle' } });

@@ -51,13 +51,19 @@ function assertAnswers({ nonce, csrSha256 }: JoinResponseBody, expected: VerifyJ
 }
 
 function assertOutcome({ outcome }: JoinResponseBody): void {
-  if (outcome.case === undefined) throw new ControlError('MALFORMED', 'the join answer neither grants nor defers', { details: { reason: 'join-outcome' } });
+  if (outcome.case === undefined)
+    throw new ControlError('MALFORMED', 'the join answer neither grants nor defers', { details: { reason: 'join-outcome' } });
   if (outcome.case === 'granted' && (outcome.value.chain.length === 0 || outcome.value.chain.length > bounds.certificateChainLength)) {
-    throw new ControlError('MALFORMED', `the join answer carries ${outcome.value.chain.length} certificates`, { details: { reason: 'join-chain' } });
+    throw new ControlError('MALFORMED', `the join answer carries ${outcome.value.chain.length} certificates`, {
+      details: { reason: 'join-chain' },
+    });
   }
 }
 
-function decode<S extends typeof JoinResponseSchema | typeof JoinResponseBodySchema>(schema: S, bytes: Uint8Array): ReturnType<typeof decodeMessage<S>> {
+function decode<S extends typeof JoinResponseSchema | typeof JoinResponseBodySchema>(
+  schema: S,
+  bytes: Uint8Array,
+): ReturnType<typeof decodeMessage<S>> {
   try {
     return decodeMessage(schema, bytes, 'joinResponse');
   } catch (cause) {

@@ -9,7 +9,16 @@
  * Opening one proves nothing about who made it: anybody can seal to a public key. Authority is the secret inside, which the
  * tokens table knows by its hash.
  */
-import { createCipheriv, createDecipheriv, createPublicKey, diffieHellman, generateKeyPairSync, hkdfSync, type KeyObject, randomBytes } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createPublicKey,
+  diffieHellman,
+  generateKeyPairSync,
+  hkdfSync,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import { publicKeyOf, spkiOf } from '../x509/index.ts';
 
@@ -68,7 +77,10 @@ export function openJoinToken(privateKey: KeyObject, text: string, { trustDomain
   try {
     payload = Buffer.concat([decipher.update(ciphertext), decipher.final()]);
   } catch (cause) {
-    throw new ControlError('UNAUTHENTICATED', 'the join token was not made for this deployment, or was changed', { cause, details: { reason: 'join-token' } });
+    throw new ControlError('UNAUTHENTICATED', 'the join token was not made for this deployment, or was changed', {
+      cause,
+      details: { reason: 'join-token' },
+    });
   }
   return decodeClaims(payload);
 }
@@ -89,7 +101,8 @@ const sealingKey = ({ privateKey, publicKey, salt }: { privateKey: KeyObject; pu
   Buffer.from(hkdfSync('sha256', diffieHellman({ privateKey, publicKey }), salt, info, 32));
 
 function parseToken(text: string): Buffer {
-  if (text.length > maxTokenLength || !text.startsWith(prefix)) throw malformed(`it must start with ${prefix} and have at most ${maxTokenLength} characters`);
+  if (text.length > maxTokenLength || !text.startsWith(prefix))
+    throw malformed(`it must start with ${prefix} and have at most ${maxTokenLength} characters`);
   const encoded = text.slice(prefix.length);
   const sealed = Buffer.from(encoded, 'base64url');
   // A blank or a padding sign that decoding would skip makes a second text for one token.
@@ -99,8 +112,18 @@ function parseToken(text: string): Buffer {
 }
 
 function encodeClaims({ tokenId, secret, siteId, role, nodeId, expiresAt }: JoinTokenClaims): Buffer {
-  if (secret.length !== joinSecretBytes) throw new ControlError('INVALID_INPUT', `a join token's secret has ${secret.length} bytes, not ${joinSecretBytes}`, { details: { reason: 'join-secret' } });
-  const claims = { tokenId, secret: Buffer.from(secret).toString('base64url'), siteId, role, ...(nodeId === undefined ? {} : { nodeId }), expiresAt };
+  if (secret.length !== joinSecretBytes)
+    throw new ControlError('INVALID_INPUT', `a join token's secret has ${secret.length} bytes, not ${joinSecretBytes}`, {
+      details: { reason: 'join-secret' },
+    });
+  const claims = {
+    tokenId,
+    secret: Buffer.from(secret).toString('base64url'),
+    siteId,
+    role,
+    ...(nodeId === undefined ? {} : { nodeId }),
+    expiresAt,
+  };
   const payload = Buffer.from(JSON.stringify(claims), 'utf8');
   decodeClaims(payload);
   return payload;
@@ -139,4 +162,7 @@ function parseObject(payload: Buffer): Record<'tokenId' | 'secret' | 'siteId' | 
 }
 
 const malformed = (what: string, cause?: unknown): ControlError =>
-  new ControlError('MALFORMED', `the join token is not one: ${what}`, { details: { reason: 'join-token' }, ...(cause === undefined ? {} : { cause }) });
+  new ControlError('MALFORMED', `the join token is not one: ${what}`, {
+    details: { reason: 'join-token' },
+    ...(cause === undefined ? {} : { cause }),
+  });

@@ -22,7 +22,8 @@ export const renewStatement = (statement: RenewStatement): Uint8Array => signing
  */
 export const renewStatementId = (statement: RenewStatement): string => createHash('sha256').update(renewStatement(statement)).digest('hex');
 
-export const signRenewProof = (signer: Signer, statement: RenewStatement): Promise<Signature> => signEnvelope(signer, 'renew', partsOf(statement));
+export const signRenewProof = (signer: Signer, statement: RenewStatement): Promise<Signature> =>
+  signEnvelope(signer, 'renew', partsOf(statement));
 
 /**
  * @param key SPKI of the certificate that is being renewed, proven by its chain

@@ -3,14 +3,14 @@
  * are encoded field by field in number order, so two renderings of one state are the same bytes.
  */
 import { createHash } from 'node:crypto';
-import { create, fromJson, toBinary, type JsonValue } from '@bufbuild/protobuf';
+import { create, fromJson, type JsonValue, toBinary } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import {
-  decodeMessage,
   type DesiredState,
   type DesiredStateBody,
   DesiredStateBodySchema,
   DesiredStateSchema,
+  decodeMessage,
   encodeMessage,
   NodeSpecSchema,
   protocolRegistry,
@@ -38,7 +38,11 @@ export interface StoredDesiredState {
 
 /** Encodes a DesiredStateBody; the spec's hash is over its encoded bytes (SPEC-003). @throws ProtocolError above the bound */
 export const encodeDesiredStateBody = ({ nodeId, generation, trustDomain, spec }: DesiredStateInput): Uint8Array =>
-  encodeMessage(DesiredStateBodySchema, { nodeId, generation: BigInt(generation), trustDomain, spec, specSha256: sha256(spec) }, 'desiredStateBody');
+  encodeMessage(
+    DesiredStateBodySchema,
+    { nodeId, generation: BigInt(generation), trustDomain, spec, specSha256: sha256(spec) },
+    'desiredStateBody',
+  );
 
 /** Encodes and signs a new generation (SPEC-002, SPEC-004). */
 export async function storedDesiredState(worker: WorkerKey, input: DesiredStateInput): Promise<StoredDesiredState> {
@@ -115,10 +119,14 @@ function assertSpecHash({ spec, specSha256 }: DesiredStateBody): void {
 
 function assertAddressed(body: DesiredStateBody, { nodeId, trustDomain }: VerifyDesiredStateOptions): void {
   if (body.nodeId !== nodeId) {
-    throw new ControlError('PERMISSION_DENIED', `the desired state is for node ${body.nodeId}, not ${nodeId}`, { details: { reason: 'wrong-node' } });
+    throw new ControlError('PERMISSION_DENIED', `the desired state is for node ${body.nodeId}, not ${nodeId}`, {
+      details: { reason: 'wrong-node' },
+    });
   }
   if (trustDomain !== undefined && body.trustDomain !== trustDomain) {
-    throw new ControlError('PERMISSION_DENIED', `the desired state is of trust domain ${body.trustDomain}, not ${trustDomain}`, { details: { reason: 'wrong-trust-domain' } });
+    throw new ControlError('PERMISSION_DENIED', `the desired state is of trust domain ${body.trustDomain}, not ${trustDomain}`, {
+      details: { reason: 'wrong-trust-domain' },
+    });
   }
 }
 

@@ -17,7 +17,9 @@ export type SignedParts = readonly (Uint8Array | string)[];
 export async function signEnvelope(signer: Signer, purpose: Purpose, parts: SignedParts): Promise<Signature> {
   const sig = await signer.sign(signingInput(purpose, parts));
   if (sig.length !== signatureBytes) {
-    throw new ControlError('INTERNAL', `the signer answered ${sig.length} bytes, not ${signatureBytes}`, { details: { reason: 'signature-length' } });
+    throw new ControlError('INTERNAL', `the signer answered ${sig.length} bytes, not ${signatureBytes}`, {
+      details: { reason: 'signature-length' },
+    });
   }
   return create(SignatureSchema, { sig, kid: kidOf(signer.spki) });
 }
@@ -50,7 +52,8 @@ export function assertSigned(signature: Signature | undefined, purpose: Purpose)
 
 /** A DER signature, or one cut short, is no signature: there is one form only, so one approval is one string of bytes. */
 export function assertRaw(signature: Signature, purpose: Purpose): void {
-  if (signature.sig.length !== signatureBytes) throw badSignature('signature-length', `the signature of the ${purpose} has ${signature.sig.length} bytes, not ${signatureBytes}`);
+  if (signature.sig.length !== signatureBytes)
+    throw badSignature('signature-length', `the signature of the ${purpose} has ${signature.sig.length} bytes, not ${signatureBytes}`);
 }
 
 export function assertKid(signature: Signature, key: Uint8Array, purpose: Purpose): void {
@@ -60,7 +63,10 @@ export function assertKid(signature: Signature, key: Uint8Array, purpose: Purpos
   }
 }
 
-export function assertMatches(signature: Signature, { purpose, parts, key }: { purpose: Purpose; parts: SignedParts; key: Uint8Array }): void {
+export function assertMatches(
+  signature: Signature,
+  { purpose, parts, key }: { purpose: Purpose; parts: SignedParts; key: Uint8Array },
+): void {
   const good = verifyRawSignature({ spki: key, input: signingInput(purpose, parts), signature: signature.sig });
   if (!good) throw badSignature('bad-signature', `the signature of the ${purpose} does not match its bytes`);
 }

@@ -12,18 +12,25 @@
  * life is a day, and dropping the root ends them all.
  */
 export {
+  type DesiredStateInput,
   desiredStateBodyFromJson,
   desiredStateFromStored,
-  type DesiredStateInput,
   encodeDesiredStateBody,
   nodeSpecFromJson,
   parseSignature,
   type StoredDesiredState,
   storedDesiredState,
   type VerifiedDesiredState,
-  verifyDesiredState,
   type VerifyDesiredStateOptions,
+  verifyDesiredState,
 } from './desired-state.ts';
-export { signatureBytes, signEnvelope, type SignedParts, verifyEnvelope, type VerifyEnvelopeOptions } from './envelope.ts';
-export { maxWorkerLifetimeMs, type VerifiedSigner, verifyIntent, type VerifyIntentOptions } from './verify-intent.ts';
-export { createWorkerKey, type CreateWorkerKeyOptions, type IntentPurpose, signCommand, signDesiredState, type WorkerKey } from './worker-key.ts';
+export { type SignedParts, signatureBytes, signEnvelope, type VerifyEnvelopeOptions, verifyEnvelope } from './envelope.ts';
+export { maxWorkerLifetimeMs, type VerifiedSigner, type VerifyIntentOptions, verifyIntent } from './verify-intent.ts';
+export {
+  type CreateWorkerKeyOptions,
+  createWorkerKey,
+  type IntentPurpose,
+  signCommand,
+  signDesiredState,
+  type WorkerKey,
+} from './worker-key.ts';

@@ -70,7 +70,8 @@ function refuseUnsigned({ purpose, required }: VerifyIntentOptions): null {
 /** Bounded first: a chain of thousands would buy an attacker parsing time. */
 function assertOneCertificate({ chain }: Signature, purpose: IntentPurpose): Certificate {
   const [der] = chain;
-  if (chain.length !== 1 || der === undefined) throw badSignature('chain', `the signature of the ${purpose} carries ${chain.length} certificates, not 1`);
+  if (chain.length !== 1 || der === undefined)
+    throw badSignature('chain', `the signature of the ${purpose} carries ${chain.length} certificates, not 1`);
   try {
     return parseCertificate(der);
   } catch (cause) {
@@ -81,7 +82,10 @@ function assertOneCertificate({ chain }: Signature, purpose: IntentPurpose): Cer
 function assertWorker(leaf: Certificate): void {
   const { role, isCa, keyUsage } = leaf;
   if (role === 'worker' && !isCa && keyUsage?.includes('digitalSignature') === true) return;
-  throw badSignature('not-a-worker', `the signer's certificate ${leaf.serial} is not a worker's (role ${role ?? 'none'}${isCa ? ', an authority' : ''})`);
+  throw badSignature(
+    'not-a-worker',
+    `the signer's certificate ${leaf.serial} is not a worker's (role ${role ?? 'none'}${isCa ? ', an authority' : ''})`,
+  );
 }
 
 function assertHeldRoot(leaf: Certificate, roots: readonly Uint8Array[]): Certificate {
@@ -112,9 +116,13 @@ function assertValidNow({ leaf, root, now }: { leaf: Certificate; root: Certific
   if (now < leaf.notBefore - notBeforeSkewMs) {
     throw badSignature('signer-not-yet-valid', `the signer's certificate ${leaf.serial} is valid from ${showInstant(leaf.notBefore)}`);
   }
-  if (now >= endOf(leaf)) throw badSignature('signer-expired', `the signer's certificate ${leaf.serial} expired at ${showInstant(leaf.notAfter)}`);
+  if (now >= endOf(leaf))
+    throw badSignature('signer-expired', `the signer's certificate ${leaf.serial} expired at ${showInstant(leaf.notAfter)}`);
   if (now >= endOf(root) || now < root.notBefore - notBeforeSkewMs) {
-    throw badSignature('root-expired', `command root ${certificateId(root.der)} is valid from ${showInstant(root.notBefore)} to ${showInstant(root.notAfter)}`);
+    throw badSignature(
+      'root-expired',
+      `command root ${certificateId(root.der)} is valid from ${showInstant(root.notBefore)} to ${showInstant(root.notAfter)}`,
+    );
   }
 }
 

@@ -4,7 +4,15 @@
  */
 import { generateKeyPairSync } from 'node:crypto';
 import type { Signature } from '../../proto/index.ts';
-import { type Certificate, type CertificateAuthority, certificateId, issueLeaf, type Signer, signerFromPrivateKey, spkiOf } from '../x509/index.ts';
+import {
+  type Certificate,
+  type CertificateAuthority,
+  certificateId,
+  issueLeaf,
+  type Signer,
+  signerFromPrivateKey,
+  spkiOf,
+} from '../x509/index.ts';
 import { signEnvelope } from './envelope.ts';
 
 export interface WorkerKey {

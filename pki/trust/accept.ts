@@ -31,7 +31,13 @@ export interface AcceptOptions {
   readonly trustDomain?: string;
 }
 
-export type RefusalReason = 'wrong-trust-domain' | 'bad-version' | 'no-roots' | 'malformed-root' | 'root-removed-unexplained' | 'root-removed-too-early';
+export type RefusalReason =
+  | 'wrong-trust-domain'
+  | 'bad-version'
+  | 'no-roots'
+  | 'malformed-root'
+  | 'root-removed-unexplained'
+  | 'root-removed-too-early';
 
 export type TrustAcceptance =
   | { readonly kind: 'take'; readonly held: HeldTrust }
@@ -108,7 +114,10 @@ function judgeRemoval(id: string, entry: RemovedRoot | undefined, minOverlapMs: 
   if (entry.switchedAtMs === 0n || entry.forcedReason !== '') return null;
   const overlapMs = entry.removedAtMs - entry.switchedAtMs;
   if (overlapMs >= BigInt(minOverlapMs)) return null;
-  return refuse('root-removed-too-early', `root ${id} was removed ${overlapMs / 1000n} s after it last signed, less than ${minOverlapMs / 1000} s`);
+  return refuse(
+    'root-removed-too-early',
+    `root ${id} was removed ${overlapMs / 1000n} s after it last signed, less than ${minOverlapMs / 1000} s`,
+  );
 }
 
 const take = (held: HeldTrust | null, offered: TrustBundle, { now }: AcceptOptions): TrustAcceptance => ({

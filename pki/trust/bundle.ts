@@ -83,7 +83,10 @@ export interface VerifyTrustBundleOptions {
  *
  * @throws BAD_SIGNATURE when it did not; MALFORMED when the bytes are none; PERMISSION_DENIED (`wrong-trust-domain`)
  */
-export function verifySignedTrustBundle(signed: Uint8Array | SignedTrustBundle, { joinKey, trustDomain }: VerifyTrustBundleOptions): TrustBundle {
+export function verifySignedTrustBundle(
+  signed: Uint8Array | SignedTrustBundle,
+  { joinKey, trustDomain }: VerifyTrustBundleOptions,
+): TrustBundle {
   const { body, signature } = signed instanceof Uint8Array ? decodeTrust(SignedTrustBundleSchema, signed) : signed;
   verifyEnvelope({ signature, purpose: 'trust-bundle', parts: [body], key: joinKey });
   const bundle = decodeTrust(TrustBundleSchema, body);

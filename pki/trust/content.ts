@@ -51,7 +51,9 @@ const label = 'bettercompute.v1/trust-content\0';
 /** Lower-case hex. Reordering or repeating a root, key or signature changes nothing; anything else does. */
 export function trustContentDigest({ roots, quorum = noQuorum }: TrustContent): string {
   const hashes = distinct(roots.map((der) => createHash('sha256').update(der).digest()));
-  const signatures = distinct(quorum.approverSetSignatures.map(({ kid, sig }) => Buffer.concat([lengthPrefixed(Buffer.from(kid, 'utf8')), lengthPrefixed(sig)])));
+  const signatures = distinct(
+    quorum.approverSetSignatures.map(({ kid, sig }) => Buffer.concat([lengthPrefixed(Buffer.from(kid, 'utf8')), lengthPrefixed(sig)])),
+  );
   return createHash('sha256')
     .update(label, 'latin1')
     .update(listOf(hashes))
@@ -63,7 +65,9 @@ export function trustContentDigest({ roots, quorum = noQuorum }: TrustContent): 
 
 /** The canonical quorum bytes (QUO-042). */
 export function approverSetInput({ approverKeys, approverThreshold, tiers, unbatchedDestructivePerHour }: QuorumFields): Uint8Array {
-  const keys = approverKeys.map(({ kid, spki }) => Buffer.concat([lengthPrefixed(Buffer.from(kid, 'utf8')), lengthPrefixed(spki)])).sort(Buffer.compare);
+  const keys = approverKeys
+    .map(({ kid, spki }) => Buffer.concat([lengthPrefixed(Buffer.from(kid, 'utf8')), lengthPrefixed(spki)]))
+    .sort(Buffer.compare);
   return Buffer.concat([
     u32(keys.length),
     ...keys,

@@ -8,15 +8,15 @@
  * What it does not do: settle versions (domain/trust/version.ts), publish (services), keep files (daemon/), judge approver
  * sets: quorum fields are carried as they come.
  */
-export { acceptTrustBundle, type AcceptOptions, type HeldTrust, type RefusalReason, type TrustAcceptance } from './accept.ts';
+export { type AcceptOptions, acceptTrustBundle, type HeldTrust, type RefusalReason, type TrustAcceptance } from './accept.ts';
 export {
-  buildTrustBundle,
   type BuildTrustBundleOptions,
+  buildTrustBundle,
   signTrustBundle,
   trustBundleOf,
   trustContentOf,
-  verifySignedTrustBundle,
   type VerifyTrustBundleOptions,
+  verifySignedTrustBundle,
 } from './bundle.ts';
 export {
   type ApproverKeyEntry,
@@ -26,6 +26,6 @@ export {
   noQuorum,
   type QuorumFields,
   type QuorumTierEntry,
-  trustContentDigest,
   type TrustContent,
+  trustContentDigest,
 } from './content.ts';

@@ -1,0 +1,36 @@
+/** The deployment port over PostgreSQL. Loaded only by a command that asks the database. */
+import { connectedWithinMs } from '../../../domain/session/presence.ts';
+import { createDatabase, instant } from '../../../drizzle/client.ts';
+import { fleetFacts } from '../../../drizzle/queries/sessions.ts';
+import { earlierVersionOf, publishedTrust } from '../../../drizzle/queries/trust.ts';
+import { listProcesses } from '../../../services/processes.ts';
+import { countSignedUnder } from '../../../services/resign.ts';
+import { readOverrides, recordOverride } from '../../../services/rotations.ts';
+import { lastWorkerNotAfter } from '../../../services/worker-keys.ts';
+import type { Deployment, NodeTrust } from './deployment.ts';
+
+const connected = {
+  name: 'pki-connected-trust',
+  text: `select distinct on (node_id) node_id as "nodeId", trust_version as "trustVersion", last_seen_at as "lastSeenAt",
+           approver_set_epoch as "approverSetEpoch", encode(approver_set_sha256, 'hex') as "approverSetSha256"
+         from node_sessions where ended_at is null and last_seen_at >= $1 order by node_id, started_at desc`,
+};
+
+export function createDatabaseDeployment(url: string, now: () => number): Deployment {
+  const db = createDatabase(url, { max: 2, applicationName: 'better-compute pki' });
+  return {
+    published: () => publishedTrust(db),
+    earlierVersionOf: (digest) => earlierVersionOf(db, digest),
+    excludedNodes: async (rotationId) =>
+      (await readOverrides(db, rotationId)).filter(({ kind }) => kind === 'exclude').map(({ subject }) => subject),
+    processes: () => listProcesses(db),
+    fleet: (version, excluded) => fleetFacts(db, { version, now: now(), excluded }),
+    connected: () => db.query<NodeTrust>(connected, [instant(now() - connectedWithinMs)]),
+    lastWorkerNotAfter: (rootId) => lastWorkerNotAfter(db, rootId),
+    signedUnder: (rootId) => countSignedUnder(db, rootId),
+    recordForce: async ({ rotationId, stage, actor, reason, details }) => {
+      await recordOverride(db, { rotationId, override: { kind: 'force', subject: stage, actor, reason }, details, now: now() });
+    },
+    close: () => db.close(),
+  };
+}

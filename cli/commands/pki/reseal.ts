@@ -1,0 +1,58 @@
+import { Command } from 'commander';
+import { ControlError } from '../../../domain/errors.ts';
+import {
+  assertSealingSecret,
+  authenticateBundle,
+  type BundlePins,
+  describePins,
+  encodeBundle,
+  nextGeneration,
+  openBundle,
+  readPublicBundle,
+} from '../../../pki/bundle/index.ts';
+import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
+import type { Ports } from '../../ports.ts';
+import { writePins } from './pins-view.ts';
+import { fileStoreOf, pkiOption, secretOf } from './source.ts';
+
+export interface PkiResealOptions extends CommonOptions {
+  readonly pki: string | null;
+  readonly acceptUnauthenticated: boolean;
+}
+
+export function newPkiReseal(run: (options: PkiResealOptions) => Promise<void>): Command {
+  const command = new Command('reseal')
+    .description('Seal the key bundle with BETTER_COMPUTE_SECRET in the current form; no key changes')
+    .option('--accept-unauthenticated', 'vouch for the pins of a bundle that nothing vouches for, after comparing them', false)
+    .addOption(pkiOption())
+    .action((flags: { pki?: string; acceptUnauthenticated: boolean }) =>
+      run({ ...commonOptions(command), ...flags, pki: flags.pki ?? null }),
+    );
+  return withExamples(command, ['better-compute pki reseal', 'better-compute pki reseal --accept-unauthenticated']);
+}
+
+/** CLI-037 to CLI-047. */
+export async function pkiResealRun({ pki, json, acceptUnauthenticated }: PkiResealOptions, ports: Ports): Promise<void> {
+  const secret = secretOf(ports);
+  assertSealingSecret(secret);
+  const store = fileStoreOf(pki, ports);
+  const { text, revision } = await store.read();
+  const { unauthenticated } = authenticateBundle(text, secret);
+  if (unauthenticated && !acceptUnauthenticated) throw refusal(describePins(readPublicBundle(text), false), ports, json);
+  const resealed = encodeBundle(nextGeneration(openBundle(text, { secret, allowUnauthenticated: unauthenticated })), { secret });
+  await store.replace(resealed, revision);
+  ports.io.err(`sealed ${store.path}`);
+  writePins(describePins(readPublicBundle(resealed), true), ports, json);
+}
+
+/** For people the pins stand above the error; for machines they are in it. */
+function refusal(pins: BundlePins, ports: Ports, json: boolean): ControlError {
+  if (!json) writePins(pins, ports, false);
+  return new ControlError('INVALID_STATE', 'not sealing: nothing vouches for the pins above', {
+    details: {
+      reason: 'unauthenticated',
+      ...(json ? { pins } : {}),
+      hint: 'compare them, and the certificates digests, with your install scripts, join tokens and pinned CAs; then: better-compute pki reseal --accept-unauthenticated',
+    },
+  });
+}
