@@ -21,13 +21,15 @@ export const maxCertificateBytes = 16_384;
 /** AlgorithmIdentifier without parameters: RFC 5758 3.2 leaves them out, NULL is another encoding. */
 export const signatureAlgorithm: Uint8Array = encodeDerSequence(encodeDerOid(oids.ecdsaWithSha256));
 
-interface Body {
+/** What the signed part says, by field. */
+export interface CertificateBody {
   readonly serial: string;
   readonly issuer: DistinguishedName;
   readonly subject: DistinguishedName;
   readonly notBefore: number;
   readonly notAfter: number;
   readonly spki: Uint8Array;
+  readonly role: string | null;
   readonly extensions: ExtensionFacts;
 }
 
@@ -53,7 +55,7 @@ class ParsedCertificate implements Certificate {
   readonly role: string | null;
   #publicKey: KeyObject | undefined;
 
-  constructor(bytes: { der: Uint8Array; tbs: Uint8Array; signature: Uint8Array }, body: Body) {
+  constructor(bytes: { der: Uint8Array; tbs: Uint8Array; signature: Uint8Array }, body: CertificateBody) {
     const { extensions } = body;
     this.der = bytes.der;
     this.tbs = bytes.tbs;
@@ -73,8 +75,7 @@ class ParsedCertificate implements Certificate {
     this.ipSans = extensions.ipSans;
     this.ski = extensions.ski;
     this.aki = extensions.aki;
-    // ID-029: the subject's role wins over the former extension's.
-    this.role = roleOf(body.subject.attributes) ?? extensions.formerRole;
+    this.role = body.role;
     Object.freeze(this);
   }
 
@@ -98,12 +99,11 @@ const readSerial = (reader: DerReader): string => {
   const content = reader.readInteger();
   const first = content[0] as number;
   if (first >= 0x80 || content.length > 20 || (first === 0 && content.length === 1)) throw malformed('serial', 'a serial number is not positive, or longer than 20 bytes');
-  return Buffer.from(first === 0 ? content.subarray(1) : content).toString('hex');
+  return reader.bytes.toString('hex', reader.at - content.length + (first === 0 ? 1 : 0), reader.at);
 };
 
 const readSignatureAlgorithm = (reader: DerReader): void => {
-  const found = reader.readWhole(tags.sequence);
-  if (Buffer.compare(found, signatureAlgorithm) !== 0) throw malformed('signature-algorithm', 'the signature algorithm is not ecdsa-with-SHA256 without parameters');
+  if (!reader.skip(signatureAlgorithm)) throw malformed('signature-algorithm', 'the signature algorithm is not ecdsa-with-SHA256 without parameters');
 };
 
 const readValidity = (reader: DerReader): { notBefore: number; notAfter: number } => {
@@ -123,7 +123,7 @@ const readVersion = (reader: DerReader): void => {
   if (version !== 2) throw malformed('version', `a certificate is version ${version + 1}, not 3`);
 };
 
-const readBody = (tbs: Uint8Array): Body => {
+const readBody = (tbs: Uint8Array): CertificateBody => {
   const reader = new DerReader(tbs).open(tags.sequence);
   readVersion(reader);
   const serial = readSerial(reader);
@@ -135,11 +135,13 @@ const readBody = (tbs: Uint8Array): Body => {
   assertSpkiForm(spki);
   const extensions = readExtensions(reader.open(tags.contextConstructed(3)));
   reader.close();
-  return { serial, issuer, subject, ...validity, spki, extensions };
+  // ID-029: the subject's role wins over the former extension's.
+  const role = roleOf(subject.attributes) ?? extensions.formerRole;
+  return { serial, issuer, subject, ...validity, spki, role, extensions };
 };
 
 /** Rules that span fields: names that must be there, and the one condition under which a SAN is critical. */
-const assertNames = ({ issuer, subject, extensions }: Body): void => {
+const assertNames = ({ issuer, subject, extensions }: CertificateBody): void => {
   const hasSubject = subject.attributes.length > 0;
   const hasAlternative = extensions.uriSans.length + extensions.dnsSans.length + extensions.ipSans.length > 0;
   if (issuer.attributes.length === 0) throw malformed('name', 'the issuer is empty');
@@ -154,8 +156,12 @@ const assertNames = ({ issuer, subject, extensions }: Body): void => {
  */
 export const parseCertificate = (der: Uint8Array): Certificate => {
   if (der.length > maxCertificateBytes) throw malformed('too-large', `a certificate has at most ${maxCertificateBytes} bytes, not ${der.length}`);
-  const copy = Uint8Array.from(der);
-  const outer = new DerReader(copy);
+  return parseOwned(Buffer.from(der));
+};
+
+/** The same for bytes that nobody else holds. */
+export const parseOwned = (der: Uint8Array): Certificate => {
+  const outer = new DerReader(der);
   const reader = outer.open(tags.sequence);
   outer.close();
   const tbs = reader.readWhole(tags.sequence);
@@ -165,8 +171,11 @@ export const parseCertificate = (der: Uint8Array): Certificate => {
   rawFromDerSignature(signature);
   const body = readBody(tbs);
   assertNames(body);
-  return new ParsedCertificate({ der: copy, tbs, signature }, body);
+  return certificateOf({ der, tbs, signature }, body);
 };
+
+/** A certificate whose bytes and body were proven to agree (parsed, or compared value by value); for this folder only. */
+export const certificateOf = (bytes: { der: Uint8Array; tbs: Uint8Array; signature: Uint8Array }, body: CertificateBody): Certificate => new ParsedCertificate(bytes, body);
 
 /** Lower-case hex SHA-256 of the DER certificate: how roots are named. */
 export const certificateId = (der: Uint8Array): string => createHash('sha256').update(der).digest('hex');

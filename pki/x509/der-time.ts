@@ -30,6 +30,13 @@ const digitsAt = (content: Uint8Array, at: number, count: number): number => {
   return value;
 };
 
+const monthDays = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+const daysOf = (year: number, month: number): number => {
+  const isLeap = (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0;
+  return month === 2 && isLeap ? 29 : (monthDays[month - 1] as number);
+};
+
 /** Unix milliseconds. MALFORMED for a form or a date that does not exist, and for GeneralizedTime before 2050. */
 export const readDerTime = (reader: DerReader): number => {
   const isUtc = reader.peek() === tags.utcTime;
@@ -38,10 +45,14 @@ export const readDerTime = (reader: DerReader): number => {
   if (content.length !== yearDigits + 11 || content.at(-1) !== 0x5a) throw malformed('time', 'a time is not in the form YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ');
   const written = digitsAt(content, 0, yearDigits);
   const year = !isUtc ? written : written < 50 ? 2000 + written : 1900 + written;
-  const [month, date, hours, minutes, seconds] = [0, 2, 4, 6, 8].map((at) => digitsAt(content, yearDigits + at, 2)) as [number, number, number, number, number];
-  const ms = Date.UTC(year, month - 1, date, hours, minutes, seconds);
-  const exists = new Date(ms).toISOString().slice(0, 19).replace(/[-:T]/g, '') === `${year}`.padStart(4, '0') + Buffer.from(content.subarray(yearDigits, -1)).toString('latin1');
+  const month = digitsAt(content, yearDigits, 2);
+  const date = digitsAt(content, yearDigits + 2, 2);
+  const hours = digitsAt(content, yearDigits + 4, 2);
+  const minutes = digitsAt(content, yearDigits + 6, 2);
+  const seconds = digitsAt(content, yearDigits + 8, 2);
+  const exists = month >= 1 && month <= 12 && date >= 1 && date <= daysOf(year, month) && hours < 24 && minutes < 60 && seconds < 60;
   if (!exists) throw malformed('time', 'a time names a date that does not exist');
+  const ms = Date.UTC(year, month - 1, date, hours, minutes, seconds);
   if (!isUtc && ms < firstGeneralized) throw malformed('time', 'a time before 2050 is written as GeneralizedTime');
   return ms;
 };

@@ -1,20 +1,28 @@
 /** A DER writer: definite, shortest lengths; nothing else is expressible. */
 import { tags, type DerNode } from './der-reader.ts';
 
-const lengthOf = (length: number): number[] => {
-  if (length < 0x80) return [length];
-  const octets: number[] = [];
-  for (let rest = length; rest > 0; rest = Math.floor(rest / 256)) octets.unshift(rest % 256);
-  return [0x80 | octets.length, ...octets];
-};
+/** Octets that the length takes after the identifier. */
+const lengthSize = (length: number): number => (length < 0x80 ? 1 : length < 0x100 ? 2 : length < 0x1_0000 ? 3 : length < 0x100_0000 ? 4 : 5);
 
-/** Identifier and length octets for a content of `length` bytes. */
-export const encodeDerHeader = (tag: number, length: number): Uint8Array => Uint8Array.from([tag, ...lengthOf(length)]);
+const writeHeader = (out: Buffer, tag: number, length: number): number => {
+  const size = lengthSize(length);
+  out[0] = tag;
+  out[1] = size === 1 ? length : 0x80 | (size - 1);
+  for (let at = size, rest = length; at > 1; at--, rest = Math.floor(rest / 256)) out[at] = rest % 256;
+  return 1 + size;
+};
 
 /** One value whose content is the parts, one after the other. */
 export const encodeDer = (tag: number, ...parts: readonly Uint8Array[]): Uint8Array => {
-  const length = parts.reduce((sum, part) => sum + part.length, 0);
-  return Buffer.concat([encodeDerHeader(tag, length), ...parts]);
+  let length = 0;
+  for (const part of parts) length += part.length;
+  const out = Buffer.allocUnsafe(1 + lengthSize(length) + length);
+  let at = writeHeader(out, tag, length);
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
 };
 
 export const encodeDerSequence = (...parts: readonly Uint8Array[]): Uint8Array => encodeDer(tags.sequence, ...parts);

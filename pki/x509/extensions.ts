@@ -60,17 +60,25 @@ const readBasicConstraints = (value: DerReader, facts: Facts, isCritical: boolea
   if (facts.isCa && !isCritical) throw malformed('basic-constraints', 'the basic constraints of a CA are not critical');
 };
 
+const usageLists = new Map<number, readonly KeyUsage[]>();
+
+/** There are 2^9 lists at most: each is made once. */
+const usageList = (bits: number): readonly KeyUsage[] => {
+  const known = usageLists.get(bits) ?? Object.freeze(keyUsageBits.filter((_, bit) => ((bits >> (15 - bit)) & 1) === 1));
+  usageLists.set(bits, known);
+  return known;
+};
+
 const readKeyUsage = (value: DerReader, facts: Facts): void => {
   const content = value.read(tags.bitString);
   value.close();
-  const [unused = 8, ...octets] = content;
-  const last = octets.at(-1) ?? 0;
-  // Shortest form of a named bit list: the last bit that is written is set. Nine bits have names.
-  if (octets.length === 0 || octets.length > 2 || unused > 7 || (last & ((1 << unused) - 1)) !== 0 || ((last >> unused) & 1) !== 1)
+  const [unused = 8, first = 0, second = 0] = content;
+  const last = content.length === 3 ? second : first;
+  // Shortest form of a named bit list: the last bit that is written is set (X.690 11.2.2).
+  if (content.length < 2 || content.length > 3 || unused > 7 || (last & ((1 << unused) - 1)) !== 0 || ((last >> unused) & 1) !== 1)
     throw malformed('key-usage', 'the key usage is empty or not in its shortest form');
-  const bits = octets.flatMap((octet) => [7, 6, 5, 4, 3, 2, 1, 0].map((shift) => (octet >> shift) & 1));
-  if (bits.slice(keyUsageBits.length).includes(1)) throw malformed('key-usage', 'the key usage sets a bit that has no name');
-  facts.keyUsage = Object.freeze(keyUsageBits.filter((_, bit) => bits[bit] === 1));
+  if ((second & 0x7f) !== 0) throw malformed('key-usage', 'the key usage sets a bit that has no name');
+  facts.keyUsage = usageList(first * 256 + second);
 };
 
 const readExtKeyUsage = (value: DerReader, facts: Facts): void => {
@@ -78,7 +86,7 @@ const readExtKeyUsage = (value: DerReader, facts: Facts): void => {
   value.close();
   const ekus: string[] = [];
   while (!inner.isAtEnd) ekus.push(inner.readOid());
-  if (ekus.length === 0 || new Set(ekus).size !== ekus.length) throw malformed('extended-key-usage', 'the extended key usage is empty or repeats itself');
+  if (ekus.length === 0 || ekus.some((eku, i) => ekus.indexOf(eku) !== i)) throw malformed('extended-key-usage', 'the extended key usage is empty or repeats itself');
   facts.ekus = Object.freeze(ekus);
 };
 
@@ -90,13 +98,14 @@ const readAlternativeNames = (value: DerReader, facts: Facts, isCritical: boolea
   facts.sanIsCritical = isCritical;
 };
 
-const keyIdentifierText = (content: Uint8Array): string => {
-  if (content.length === 0 || content.length > 64) throw malformed('key-identifier', 'a key identifier has 1 to 64 bytes');
-  return Buffer.from(content).toString('hex');
+const readKeyIdentifier = (reader: DerReader, tag: number): string => {
+  const hex = reader.readText(tag, 'hex');
+  if (hex.length === 0 || hex.length > 128) throw malformed('key-identifier', 'a key identifier has 1 to 64 bytes');
+  return hex;
 };
 
 const readSubjectKeyIdentifier = (value: DerReader, facts: Facts): void => {
-  facts.ski = keyIdentifierText(value.read(tags.octetString));
+  facts.ski = readKeyIdentifier(value, tags.octetString);
   value.close();
 };
 
@@ -104,7 +113,7 @@ const readSubjectKeyIdentifier = (value: DerReader, facts: Facts): void => {
 const readAuthorityKeyIdentifier = (value: DerReader, facts: Facts): void => {
   const inner = value.open(tags.sequence);
   value.close();
-  facts.aki = keyIdentifierText(inner.read(tags.context(0)));
+  facts.aki = readKeyIdentifier(inner, tags.context(0));
   inner.close();
 };
 
@@ -157,12 +166,12 @@ export const readExtensions = (value: DerReader): ExtensionFacts => {
   value.close();
   if (list.isAtEnd) throw malformed('extensions', 'the list of extensions is empty');
   const facts: Facts = { ...noFacts };
-  const seen = new Set<string>();
+  const seen: string[] = [];
   while (!list.isAtEnd) {
     const entry = list.open(tags.sequence);
     const oid = entry.readOid();
-    if (seen.has(oid)) throw malformed('duplicate-extension', `extension ${oid} stands twice`);
-    if (seen.add(oid).size > maxExtensions) throw malformed('extensions', `there are more than ${maxExtensions} extensions`);
+    if (seen.includes(oid)) throw malformed('duplicate-extension', `extension ${oid} stands twice`);
+    if (seen.push(oid) > maxExtensions) throw malformed('extensions', `there are more than ${maxExtensions} extensions`);
     readExtension(entry, oid, facts);
   }
   return facts;
@@ -184,8 +193,12 @@ const readExtension = (entry: DerReader, oid: string, facts: Facts): void => {
   known.read(value, facts, isCritical);
 };
 
+const oidBytes = new Map<string, Uint8Array>(Object.values(oids).map((oid) => [oid, encodeDerOid(oid)]));
+const critical = encodeDerBoolean(true);
+const nothing = new Uint8Array();
+
 const encodeExtension = (oid: string, isCritical: boolean, value: Uint8Array): Uint8Array =>
-  encodeDerSequence(encodeDerOid(oid), ...(isCritical ? [encodeDerBoolean(true)] : []), encodeDerOctetString(value));
+  encodeDerSequence(oidBytes.get(oid) ?? encodeDerOid(oid), isCritical ? critical : nothing, encodeDerOctetString(value));
 
 /** Critical (RFC 5280 4.2.1.9). Only for a CA: a leaf goes without. */
 export const encodeBasicConstraints = (pathLen: number | null): Uint8Array =>
@@ -202,11 +215,12 @@ export const encodeKeyUsage = (usage: readonly KeyUsage[]): Uint8Array =>
 export const encodeExtKeyUsage = (ekus: readonly string[]): Uint8Array =>
   encodeExtension(oids.extKeyUsage, false, encodeDerSequence(...ekus.map(encodeDerOid)));
 
-export const encodeSubjectKeyIdentifier = (identifier: Uint8Array): Uint8Array =>
-  encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(identifier));
+/** Identifiers are hex here, as they are read. */
+export const encodeSubjectKeyIdentifier = (identifier: string): Uint8Array =>
+  encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(Buffer.from(identifier, 'hex')));
 
-export const encodeAuthorityKeyIdentifier = (identifier: Uint8Array): Uint8Array =>
-  encodeExtension(oids.authorityKeyIdentifier, false, encodeDerSequence(encodeDer(tags.context(0), identifier)));
+export const encodeAuthorityKeyIdentifier = (identifier: string): Uint8Array =>
+  encodeExtension(oids.authorityKeyIdentifier, false, encodeDerSequence(encodeDer(tags.context(0), Buffer.from(identifier, 'hex'))));
 
 /** Critical exactly when the subject is empty (RFC 5280 4.2.1.6). */
 export const encodeSubjectAltName = (names: AlternativeNames, isCritical: boolean): Uint8Array =>

@@ -7,7 +7,7 @@ import { DerReader, tags } from './der-reader.ts';
 import { encodeDer } from './der-writer.ts';
 import { malformed } from './malformed.ts';
 
-const uriTag = tags.context(6);
+export const uriTag = tags.context(6);
 const dnsTag = tags.context(2);
 const ipTag = tags.context(7);
 
@@ -75,17 +75,20 @@ export const readGeneralNames = (value: DerReader): AlternativeNames => {
   const ipSans: string[] = [];
   while (!inner.isAtEnd) {
     const tag = inner.peek();
-    const content = inner.read(tag);
-    if (tag === uriTag) uriSans.push(asText(content, isUri, 'a URI'));
-    else if (tag === dnsTag) dnsSans.push(asText(content, isDnsName, 'a DNS name'));
-    else if (tag === ipTag && (content.length === 4 || content.length === 16)) ipSans.push(ipText(content));
+    if (tag === uriTag) uriSans.push(asText(inner.readText(tag, 'latin1'), isUri, 'a URI'));
+    else if (tag === dnsTag) dnsSans.push(asText(inner.readText(tag, 'latin1'), isDnsName, 'a DNS name'));
+    else if (tag === ipTag) ipSans.push(ipText(addressOctets(inner.read(tag))));
     else throw malformed('alternative-name', `an alternative name of kind 0x${tag.toString(16)} is not taken`);
   }
   return { uriSans, dnsSans, ipSans };
 };
 
-const asText = (content: Uint8Array, isValid: (text: string) => boolean, kind: string): string => {
-  const text = Buffer.from(content).toString('latin1');
+const asText = (text: string, isValid: (text: string) => boolean, kind: string): string => {
   if (!isValid(text)) throw malformed('alternative-name', `an alternative name is not ${kind}`);
   return text;
+};
+
+const addressOctets = (content: Uint8Array): Uint8Array => {
+  if (content.length !== 4 && content.length !== 16) throw malformed('alternative-name', `an IP address has 4 or 16 bytes, not ${content.length}`);
+  return content;
 };

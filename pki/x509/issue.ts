@@ -46,12 +46,8 @@ export const issueLeaf = async (options: IssueLeafOptions): Promise<Certificate>
     ekus: profile.ekus,
     ...nameReaders[profile.names](options),
   };
-  return makeCertificate({
-    template,
-    issuer: { certificate: options.ca.certificate },
-    signer: options.ca.signer,
-    verification: profile.names === 'agent' ? 'sampled' : 'each',
-  });
+  const { certificate, signer } = options.ca;
+  return makeCertificate({ template, issuer: { certificate }, signer }, profile.names === 'agent' ? profile : undefined);
 };
 
 /**

@@ -68,16 +68,34 @@ const readAttribute = (reader: DerReader): NameAttribute => {
   return Object.freeze({ oid, value });
 };
 
-/** Reads the next value as a name; MALFORMED for attributes of several values, other string types, NUL and the like. */
+const maxKnownNames = 256;
+const knownNames = new Map<string, readonly NameAttribute[]>();
+
+/**
+ * Reads the next value as a name; MALFORMED for attributes of several values, other string types, NUL and the like. Issuers and
+ * roles come again and again: their attributes are read once and found by their bytes (the oldest make room).
+ */
 export const readName = (reader: DerReader): DistinguishedName => {
   const der = reader.readWhole(tags.sequence);
+  const key = reader.bytes.toString('latin1', reader.at - der.length, reader.at);
+  const attributes = knownNames.get(key) ?? rememberName(key, readAttributes(der));
+  return Object.freeze({ der, attributes });
+};
+
+const rememberName = (key: string, attributes: readonly NameAttribute[]): readonly NameAttribute[] => {
+  if (knownNames.size >= maxKnownNames) knownNames.delete(knownNames.keys().next().value as string);
+  knownNames.set(key, attributes);
+  return attributes;
+};
+
+const readAttributes = (der: Uint8Array): readonly NameAttribute[] => {
   const inner = new DerReader(der).open(tags.sequence);
   const attributes: NameAttribute[] = [];
   while (!inner.isAtEnd) {
     if (attributes.length === maxAttributes) throw malformed('name', `a name has more than ${maxAttributes} attributes`);
     attributes.push(readAttribute(inner));
   }
-  return Object.freeze({ der, attributes: Object.freeze(attributes) });
+  return Object.freeze(attributes);
 };
 
 /** The role of a subject; null when it names none; MALFORMED for two roles or a role that is not one (ID-024). */

@@ -13,13 +13,24 @@ export const rawSignatureBytes = 64;
 
 const order = Buffer.from('ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551', 'hex');
 
-/** 0 < value < n. */
-const isScalar = (value: Uint8Array): boolean => Buffer.compare(value, order) < 0 && value.some((octet) => octet !== 0);
+/** 0 < value < n, for 32 octets from `at`. */
+const isScalar = (raw: Uint8Array, at: number): boolean => {
+  let isZero = true;
+  let isBelow = false;
+  for (let i = 0; i < 32; i++) {
+    const octet = raw[at + i] as number;
+    const bound = order[i] as number;
+    if (!isBelow && octet > bound) return false;
+    isBelow ||= octet < bound;
+    isZero &&= octet === 0;
+  }
+  return isBelow && !isZero;
+};
 
 /** MALFORMED unless the bytes are r‖s with both in [1, n−1]. */
 export const assertRawSignature = (raw: Uint8Array): void => {
   if (raw.length !== rawSignatureBytes) throw malformed('signature', `a raw signature has ${rawSignatureBytes} bytes, not ${raw.length}`);
-  if (!isScalar(raw.subarray(0, 32)) || !isScalar(raw.subarray(32))) throw malformed('signature', 'a signature value is out of range');
+  if (!isScalar(raw, 0) || !isScalar(raw, 32)) throw malformed('signature', 'a signature value is out of range');
 };
 
 /** DER ECDSA-Sig-Value of a raw signature; MALFORMED when it is none. */

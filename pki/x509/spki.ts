@@ -3,7 +3,7 @@
  * point, 91 bytes, the point on the curve (H-09, H-19). node:crypto also takes compressed points, explicit curve parameters
  * and trailing bytes; a pin or key id over such a variant would differ from the pin of the same key, so none gets past here.
  */
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { createHash, createPublicKey, hash, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import { malformed } from './malformed.ts';
 
@@ -29,12 +29,21 @@ export const assertSpkiForm = (der: Uint8Array): void => {
     if (der[i] !== prefix[i]) throw malformed('spki', 'a public key is not P-256 with the named curve and an uncompressed point');
 };
 
+const proven = new WeakSet<Uint8Array>();
+
 /** A private copy of a strict P-256 SubjectPublicKeyInfo, its point on the curve; MALFORMED otherwise. */
 export const parseP256Spki = (der: Uint8Array): Uint8Array => {
   const copy = Uint8Array.from(der);
   assertSpkiForm(copy);
   if (!isOnCurve(copy)) throw malformed('spki', 'the point of a public key is not on P-256');
+  proven.add(copy);
   return copy;
+};
+
+/** MALFORMED unless strict and on the curve. What parseP256Spki handed out (a request's key) is not put to the proof again. */
+export const assertP256Spki = (spki: Uint8Array): void => {
+  assertSpkiForm(spki);
+  if (!proven.has(spki) && !isOnCurve(spki)) throw malformed('spki', 'the point of a public key is not on P-256');
 };
 
 /** The key of a strict SubjectPublicKeyInfo; MALFORMED otherwise. */
@@ -54,8 +63,8 @@ export const spkiOf = (key: KeyObject): Uint8Array => {
 /** The 65 bytes of the point: what SKI and AKI hash. */
 export const pointOf = (spki: Uint8Array): Uint8Array => spki.subarray(pointAt);
 
-/** SHA-1 over the point (RFC 5280 4.2.1.2, method 1). A name for the key, not a protection. */
-export const keyIdentifierOf = (spki: Uint8Array): Buffer => createHash('sha1').update(pointOf(spki)).digest();
+/** SHA-1 over the point (RFC 5280 4.2.1.2, method 1), in lower-case hex. A name for the key, not a protection. */
+export const keyIdentifierOf = (spki: Uint8Array): string => hash('sha1', pointOf(spki), 'hex');
 
 /** `sha256/<base64>` over the SubjectPublicKeyInfo: what operators compare and daemons pin. MALFORMED for a loose key. */
 export const spkiPin = (spki: Uint8Array): string => `sha256/${createHash('sha256').update(parseP256Spki(spki)).digest('base64')}`;

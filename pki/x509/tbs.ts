@@ -3,9 +3,9 @@
  * and remembered by the frozen value it came from (an issuer's parsed certificate, a profile's usage list).
  */
 import { signatureAlgorithm } from './certificate.ts';
-import { tags } from './der-reader.ts';
-import { encodeDerTime } from './der-time.ts';
-import { encodeDer, encodeDerInteger, encodeDerSequence } from './der-writer.ts';
+import { type DerReader, tags } from './der-reader.ts';
+import { encodeDerTime, readDerTime } from './der-time.ts';
+import { encodeDer, encodeDerInteger, encodeDerOid, encodeDerSequence } from './der-writer.ts';
 import {
   encodeAuthorityKeyIdentifier,
   encodeBasicConstraints,
@@ -14,13 +14,16 @@ import {
   encodeSubjectAltName,
   encodeSubjectKeyIdentifier,
 } from './extensions.ts';
+import { uriTag } from './general-names.ts';
 import { encodeName } from './name.ts';
+import { oids } from './oids.ts';
 import { serialOctets } from './serial.ts';
 import { keyIdentifierOf } from './spki.ts';
 import type { Certificate, CertificateTemplate } from './types.ts';
 
 const version3 = encodeDer(tags.contextConstructed(0), encodeDerInteger(Uint8Array.of(2)));
 const nothing = new Uint8Array();
+const oidOf = { subjectKeyIdentifier: encodeDerOid(oids.subjectKeyIdentifier), subjectAltName: encodeDerOid(oids.subjectAltName) };
 
 /** Remembers an encoding for as long as the frozen value it came from lives. */
 const remember = <K extends object>(encode: (key: K) => Uint8Array): ((key: K) => Uint8Array) => {
@@ -37,8 +40,7 @@ const remember = <K extends object>(encode: (key: K) => Uint8Array): ((key: K) =
 const nameOf = remember(encodeName);
 const keyUsageOf = remember(encodeKeyUsage);
 const extKeyUsageOf = remember(encodeExtKeyUsage);
-/** INVALID_INPUT cannot happen: issuers are checked to have a key identifier before. */
-const authorityOf = remember(({ ski }: Certificate) => encodeAuthorityKeyIdentifier(Buffer.from(ski ?? '', 'hex')));
+const authorityOf = remember(({ spki, ski }: Certificate) => encodeAuthorityKeyIdentifier(ski ?? keyIdentifierOf(spki)));
 
 let lastValidity: { notBefore: number; notAfter: number; der: Uint8Array } = { notBefore: Number.NaN, notAfter: Number.NaN, der: nothing };
 
@@ -49,29 +51,93 @@ const validityOf = ({ notBefore, notAfter }: CertificateTemplate): Uint8Array =>
   return lastValidity.der;
 };
 
-/** The extensions in a fixed order. An issuer of null: self-signed, without an authority key identifier. */
-const extensionsOf = (template: CertificateTemplate, issuer: Certificate | null): Uint8Array => {
-  const { isCa, pathLen, keyUsage, ekus, subject, uriSans, dnsSans, ipSans } = template;
-  const hasNames = uriSans.length + dnsSans.length + ipSans.length > 0;
-  return encodeDerSequence(
-    isCa ? encodeBasicConstraints(pathLen) : nothing,
-    keyUsageOf(keyUsage),
-    ekus.length > 0 ? extKeyUsageOf(ekus) : nothing,
-    encodeSubjectKeyIdentifier(keyIdentifierOf(template.spki)),
-    issuer === null ? nothing : authorityOf(issuer),
-    hasNames ? encodeSubjectAltName({ uriSans, dnsSans, ipSans }, subject.length === 0) : nothing,
-  );
-};
+/** What a template says once its issuer is known. */
+export interface AskedCertificate {
+  readonly template: CertificateTemplate;
+  /** null: self-signed, without an authority key identifier. */
+  readonly issuer: Certificate | null;
+  /** The subject's key identifier, in hex. */
+  readonly ski: string;
+}
+
+const hasNames = ({ uriSans, dnsSans, ipSans }: CertificateTemplate): boolean => uriSans.length + dnsSans.length + ipSans.length > 0;
+
+const issuerName = ({ template, issuer }: AskedCertificate): Uint8Array => (issuer === null ? nameOf(template.subject) : issuer.subject.der);
+
+/** The extensions before and after the two that differ in every certificate. */
+const usagesOf = ({ isCa, pathLen, keyUsage, ekus }: CertificateTemplate): readonly Uint8Array[] => [
+  isCa ? encodeBasicConstraints(pathLen) : nothing,
+  keyUsageOf(keyUsage),
+  ekus.length > 0 ? extKeyUsageOf(ekus) : nothing,
+];
 
 /** The bytes to sign. INVALID_INPUT when a value of the template cannot be written. */
-export const encodeTbs = (template: CertificateTemplate, issuer: Certificate | null): Uint8Array =>
-  encodeDerSequence(
+export const encodeTbs = (asked: AskedCertificate): Uint8Array => {
+  const { template, issuer, ski } = asked;
+  const extensions = encodeDerSequence(
+    ...usagesOf(template),
+    encodeSubjectKeyIdentifier(ski),
+    issuer === null ? nothing : authorityOf(issuer),
+    hasNames(template) ? encodeSubjectAltName(template, template.subject.length === 0) : nothing,
+  );
+  return encodeDerSequence(
     version3,
     encodeDerInteger(serialOctets(template.serial)),
     signatureAlgorithm,
-    issuer === null ? nameOf(template.subject) : issuer.subject.der,
+    issuerName(asked),
     validityOf(template),
     nameOf(template.subject),
     template.spki,
-    encodeDer(tags.contextConstructed(3), extensionsOf(template, issuer)),
+    encodeDer(tags.contextConstructed(3), extensions),
   );
+};
+
+/** Reads a serial and says whether it is this one. */
+const isSerial = (tbs: DerReader, serial: string): boolean => {
+  const hex = tbs.readText(tags.integer, 'hex');
+  return hex === serial || (hex.length === serial.length + 2 && hex.startsWith('00') && hex.endsWith(serial));
+};
+
+const isValidity = (tbs: DerReader, { notBefore, notAfter }: CertificateTemplate): boolean => {
+  const validity = tbs.open(tags.sequence);
+  return readDerTime(validity) === notBefore && readDerTime(validity) === notAfter && validity.isAtEnd;
+};
+
+const isKeyIdentifier = (list: DerReader, ski: string): boolean => {
+  const entry = list.open(tags.sequence);
+  const isNamed = entry.skip(oidOf.subjectKeyIdentifier);
+  const value = isNamed ? entry.open(tags.octetString) : entry;
+  return isNamed && value.readText(tags.octetString, 'hex') === ski && value.isAtEnd && entry.isAtEnd;
+};
+
+/** The URIs of an agent and no other name, in order. */
+const isUriList = (list: DerReader, { uriSans, subject }: CertificateTemplate): boolean => {
+  const entry = list.open(tags.sequence);
+  const isNamed = entry.skip(oidOf.subjectAltName) && (subject.length > 0 || entry.readBoolean());
+  if (!isNamed) return false;
+  const value = entry.open(tags.octetString);
+  const names = value.open(tags.sequence);
+  return uriSans.every((uri) => names.readText(uriTag, 'latin1') === uri) && names.isAtEnd && value.isAtEnd && entry.isAtEnd;
+};
+
+/**
+ * Reads the content of a TBSCertificate and compares it with what was asked, value by value: serial, times, key, identifier and
+ * URIs are read from the bytes; what certificates of one kind share (names, usages, the issuer's identifier) is compared with the
+ * encoding that was read back whole when the kind was first issued. For templates whose only names are URIs. Returns the key as
+ * it stands in the bytes; null when anything differs; MALFORMED when it is no DER.
+ */
+export const findAskedKey = (tbs: DerReader, asked: AskedCertificate): Uint8Array | null => {
+  const { template } = asked;
+  const isHead = tbs.skip(version3) && isSerial(tbs, template.serial) && tbs.skip(signatureAlgorithm) && tbs.skip(issuerName(asked));
+  if (!isHead || !isValidity(tbs, template) || !tbs.skip(nameOf(template.subject))) return null;
+  const spki = tbs.readWhole(tags.sequence);
+  const isSame = Buffer.compare(spki, template.spki) === 0 && isExtensionsOf(tbs.open(tags.contextConstructed(3)), asked) && tbs.isAtEnd;
+  return isSame ? spki : null;
+};
+
+const isExtensionsOf = (wrapper: DerReader, { template, issuer, ski }: AskedCertificate): boolean => {
+  const list = wrapper.open(tags.sequence);
+  const isUsage = wrapper.isAtEnd && usagesOf(template).every((usage) => list.skip(usage));
+  const isKeys = isUsage && isKeyIdentifier(list, ski) && (issuer === null || list.skip(authorityOf(issuer)));
+  return isKeys && (!hasNames(template) || isUriList(list, template)) && list.isAtEnd;
+};
