@@ -12,9 +12,13 @@ const digest = (text: string): Buffer => createHash('sha256').update(text).diges
 export function assertBearer(header: string | undefined, token: string): void {
   const given = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1];
   if (given === undefined) {
-    throw new ControlError('UNAUTHENTICATED', 'the request carries no bearer token (Authorization: Bearer …)', { details: { reason: 'no-credential' } });
+    throw new ControlError('UNAUTHENTICATED', 'the request carries no bearer token (Authorization: Bearer …)', {
+      details: { reason: 'no-credential' },
+    });
   }
   if (!timingSafeEqual(digest(given), digest(token))) {
-    throw new ControlError('UNAUTHENTICATED', 'the bearer token is not the operator token of this deployment', { details: { reason: 'bad-credential' } });
+    throw new ControlError('UNAUTHENTICATED', 'the bearer token is not the operator token of this deployment', {
+      details: { reason: 'bad-credential' },
+    });
   }
 }

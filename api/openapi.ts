@@ -37,10 +37,15 @@ function operation(route: Route): Record<string, unknown> {
     summary: route.summary,
     operationId: `${route.method} ${route.path}`.replace(/[^A-Za-z0-9]+/g, '-').replace(/-$/, ''),
     parameters: [...pathParameters(route.path), ...queryParameters(route.query)],
-    ...(route.body === null ? {} : { requestBody: { required: true, content: { 'application/json': { schema: schemaOf(route.body, 'input') } } } }),
+    ...(route.body === null
+      ? {}
+      : { requestBody: { required: true, content: { 'application/json': { schema: schemaOf(route.body, 'input') } } } }),
     responses: {
       [route.status]: { description: 'done', content: { 'application/json': { schema: schemaOf(route.answer, 'output') } } },
-      default: { description: 'what went wrong', content: { 'application/problem+json': { schema: { $ref: '#/components/schemas/Problem' } } } },
+      default: {
+        description: 'what went wrong',
+        content: { 'application/problem+json': { schema: { $ref: '#/components/schemas/Problem' } } },
+      },
     },
   };
 }

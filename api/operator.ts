@@ -85,4 +85,6 @@ export const answerProblem =
 
 const isUriError = (error: unknown): boolean => error instanceof URIError || (error as { status?: unknown } | null)?.status === 400;
 const badUri = (request: Request): ControlError =>
-  new ControlError('INVALID_INPUT', `the address ${request.originalUrl.slice(0, 200)} does not decode`, { details: { reason: 'bad-address' } });
+  new ControlError('INVALID_INPUT', `the address ${request.originalUrl.slice(0, 200)} does not decode`, {
+    details: { reason: 'bad-address' },
+  });

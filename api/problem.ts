@@ -24,7 +24,16 @@ export function toProblem(error: unknown): Problem {
   const { hint, http } = errorTable[code];
   const message = isControlError(error) && code !== 'INTERNAL' ? error.message : 'the request failed by a fault of ours';
   const details = isControlError(error) && code !== 'INTERNAL' ? error.details : {};
-  return { type: `urn:better-compute:error:${code.toLowerCase().replaceAll('_', '-')}`, title: hint, status: http, detail: message, code, message, hint, details };
+  return {
+    type: `urn:better-compute:error:${code.toLowerCase().replaceAll('_', '-')}`,
+    title: hint,
+    status: http,
+    detail: message,
+    code,
+    message,
+    hint,
+    details,
+  };
 }
 
 /** The other direction, for clients: what came over the wire → an error of ours; null when it is no problem of ours. */

@@ -13,21 +13,34 @@ export const actor = name('the actor', 128);
 export const reason = name('the reason', 1_000).refine((text) => text.trim() !== '', 'the reason is empty');
 
 const digits = (max: number, byDefault: number) =>
-  z.string().regex(/^\d{1,15}$/, 'must be a whole number').transform(Number).pipe(z.number().max(max)).default(byDefault);
+  z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number')
+    .transform(Number)
+    .pipe(z.number().max(max))
+    .default(byDefault);
 
 export const page = z.strictObject({
   after: z.string().max(255).default(''),
   limit: digits(1_000, 100),
   state: z.enum(['active', 'quarantined', 'revoked', 'retired']).optional(),
 });
-export const auditPage = z.strictObject({ after: digits(Number.MAX_SAFE_INTEGER, 0), limit: digits(1_000, 100), subject: z.string().max(255).optional() });
+export const auditPage = z.strictObject({
+  after: digits(Number.MAX_SAFE_INTEGER, 0),
+  limit: digits(1_000, 100),
+  subject: z.string().max(255).optional(),
+});
 export const limited = z.strictObject({ limit: digits(1_000, 100) });
 
 export const tokenRequest = z.strictObject({
   siteId: name('the site').default('default'),
   role: z.enum(['node', 'site']).default('node'),
   nodeId: nodeId.nullable().default(null),
-  lifetimeMs: z.int().min(minute, 'a token lives at least a minute').max(7 * 24 * 60 * minute, 'a token lives at most 7 days').default(60 * minute),
+  lifetimeMs: z
+    .int()
+    .min(minute, 'a token lives at least a minute')
+    .max(7 * 24 * 60 * minute, 'a token lives at most 7 days')
+    .default(60 * minute),
   actor,
 });
 export const createdToken = z.object({ tokenId: z.string(), token: z.string(), join: z.string().nullable(), expiresAt: instant });
@@ -41,11 +54,18 @@ export const commandsRequest = z.strictObject({
   kind: z.enum(keysOf(commandKinds)),
   payload: z.record(z.string(), z.unknown()).default({}),
   /** From now to the last moment the command may start on a machine. */
-  deadlineMs: z.int().min(1_000).max(7 * 24 * 60 * minute).optional(),
+  deadlineMs: z
+    .int()
+    .min(1_000)
+    .max(7 * 24 * 60 * minute)
+    .optional(),
   actor,
   reason: reason.optional(),
   /** The same key starts one workflow, however often the request is repeated. */
-  idempotencyKey: z.string().regex(/^[A-Za-z0-9._-]{1,64}$/, 'is 1 to 64 letters, digits, ".", "_" and "-"').optional(),
+  idempotencyKey: z
+    .string()
+    .regex(/^[A-Za-z0-9._-]{1,64}$/, 'is 1 to 64 letters, digits, ".", "_" and "-"')
+    .optional(),
 });
 
 export const node = z.object({
@@ -85,7 +105,9 @@ export const command = z.object({
   finishedAt: instant.nullable(),
   rejectReason: z.string().nullable(),
   signerRoot: z.string(),
-  result: z.object({ outcome: z.int(), errorCode: z.string(), errorMessage: z.string(), payload: z.string().describe('base64') }).nullable(),
+  result: z
+    .object({ outcome: z.int(), errorCode: z.string(), errorMessage: z.string(), payload: z.string().describe('base64') })
+    .nullable(),
 });
 export const commands = z.object({ commands: z.array(command) });
 
@@ -113,7 +135,15 @@ export const trust = z.object({
 
 export const audit = z.object({
   events: z.array(
-    z.object({ seq: z.int(), at: instant, actor: z.string(), action: z.string(), subject: z.string(), details: z.unknown(), hash: z.string() }),
+    z.object({
+      seq: z.int(),
+      at: instant,
+      actor: z.string(),
+      action: z.string(),
+      subject: z.string(),
+      details: z.unknown(),
+      hash: z.string(),
+    }),
   ),
 });
 

@@ -40,7 +40,12 @@ export interface WorkflowFacts {
   /** TemporalReportedProblems: the worker cannot run this workflow's code. */
   readonly problems: readonly string[];
   /** Activities that have failed at least once and try again, with the last failure's message. */
-  readonly retrying: readonly { readonly type: string; readonly attempt: number; readonly failure: string; readonly since: number | null }[];
+  readonly retrying: readonly {
+    readonly type: string;
+    readonly attempt: number;
+    readonly failure: string;
+    readonly since: number | null;
+  }[];
 }
 
 /** null: it runs and waits for nobody in particular. */

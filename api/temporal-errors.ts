@@ -14,7 +14,10 @@ export function fromTemporal(error: unknown, what: string): ControlError {
   }
   if (error instanceof WorkflowUpdateFailedError) return fromFailure(error.cause, what);
   if (error instanceof ApplicationFailure) return fromFailure(error, what);
-  return new ControlError('UNAVAILABLE', `Temporal did not answer for ${what}: ${reasonOf(error)}`, { details: { reason: 'temporal' }, cause: error });
+  return new ControlError('UNAVAILABLE', `Temporal did not answer for ${what}: ${reasonOf(error)}`, {
+    details: { reason: 'temporal' },
+    cause: error,
+  });
 }
 
 /** Runs one call and translates what it throws. */

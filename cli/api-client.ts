@@ -33,7 +33,12 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     const response = await reach(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
     const answer: unknown = await response.json().catch(() => null);
     if (response.ok) return answer as T;
-    throw fromProblem(answer) ?? new ControlError('UNAVAILABLE', `${url.origin} answered ${response.status} and is no operator API`, { details: { reason: 'not-our-api' } });
+    throw (
+      fromProblem(answer) ??
+      new ControlError('UNAVAILABLE', `${url.origin} answered ${response.status} and is no operator API`, {
+        details: { reason: 'not-our-api' },
+      })
+    );
   };
   const id = encodeURIComponent;
   return {
@@ -62,4 +67,8 @@ async function reach(url: URL, init: RequestInit): Promise<Response> {
 }
 
 const toQuery = (values: Readonly<Record<string, string | number | undefined>>): string =>
-  new URLSearchParams(Object.entries(values).flatMap(([name, value]) => (value === undefined || value === '' ? [] : [[name, String(value)] as [string, string]]))).toString();
+  new URLSearchParams(
+    Object.entries(values).flatMap(([name, value]) =>
+      value === undefined || value === '' ? [] : [[name, String(value)] as [string, string]],
+    ),
+  ).toString();

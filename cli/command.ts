@@ -25,7 +25,8 @@ export const actorOption = (io: Pick<CliIo, 'env' | 'user'>): Option =>
 
 const defaultActor = (io: Pick<CliIo, 'env' | 'user'>): string => io.env['BETTER_COMPUTE_ACTOR'] || io.user();
 
-export const reasonOption = (): Option => new Option('--reason <text>', 'why, for the audit trail').makeOptionMandatory().argParser(parseReason);
+export const reasonOption = (): Option =>
+  new Option('--reason <text>', 'why, for the audit trail').makeOptionMandatory().argParser(parseReason);
 
 function parseReason(value: string): string {
   if (value.trim() === '') throw new InvalidArgumentError('A reason has words.');

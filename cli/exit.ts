@@ -7,6 +7,17 @@ import { type Code, codeOf, errorTable, isControlError } from '../domain/errors.
 import type { CliIo } from './io.ts';
 import { writeJson } from './io.ts';
 
+/** Ends a run with an exit code when everything there is to say has been said. */
+export class QuietExit extends Error {
+  override readonly name = 'QuietExit';
+  readonly exitCode: number;
+
+  constructor(exitCode: number) {
+    super(`exit ${exitCode}`);
+    this.exitCode = exitCode;
+  }
+}
+
 export interface Exit {
   readonly exitCode: number;
   /** Empty when there is nothing to say (help, --version). */
@@ -25,6 +36,7 @@ export interface ErrorObject {
 
 /** Any thrown value → how the process ends. Never throws. */
 export function toExit(error: unknown): Exit {
+  if (error instanceof QuietExit) return { exitCode: error.exitCode, lines: [], json: null };
   if (error instanceof CommanderError) return fromCommander(error);
   const code = codeOf(error);
   const message = error instanceof Error && error.message !== '' ? error.message : String(error);

@@ -6,7 +6,14 @@ import { showInstant } from '../domain/time.ts';
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [heading, ...rows];
   const widths = heading.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
-  return all.map((row) => row.map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0))).join('  ').trimEnd()).join('\n');
+  return all
+    .map((row) =>
+      row
+        .map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
 }
 
 /** Name and value, one a line. */

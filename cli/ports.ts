@@ -2,7 +2,9 @@
  * The outside, as commands receive it. Everything is a function, so a command reaches only for what it uses: `nodes list`
  * never loads the Temporal client, and `rotation verify FILE` opens no connection at all.
  */
+import type { StuckItem } from '../api/stuck.ts';
 import { createOperatorClient, type OperatorClient } from './api-client.ts';
+import type { Finding } from './doctor/finding.ts';
 import type { CliIo } from './io.ts';
 import type { RotationPort } from './rotation-port.ts';
 import { createSettings, type Settings } from './settings.ts';
@@ -13,6 +15,10 @@ export interface Ports {
   api(): OperatorClient;
   /** The caller closes it. @throws UNAVAILABLE when Temporal does not answer */
   rotation(): Promise<RotationPort>;
+  /** Everything doctor finds; never fails because something is down. */
+  examine(pki: string | null): Promise<Finding[]>;
+  /** What Temporal alone knows of what waits. @throws UNAVAILABLE */
+  stuckWorkflows(): Promise<StuckItem[]>;
 }
 
 export function createPorts(io: CliIo): Ports {
@@ -22,5 +28,19 @@ export function createPorts(io: CliIo): Ports {
     settings,
     api: () => createOperatorClient(settings),
     rotation: async () => (await import('./temporal-rotation.ts')).connectRotation(settings.temporalEnv()),
+    examine: async (pki) =>
+      (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, now: io.now }),
+    stuckWorkflows: async () => {
+      const [{ connectTemporal }, { createOperatorWorkflows }] = await Promise.all([
+        import('./temporal.ts'),
+        import('../api/temporal-workflows.ts'),
+      ]);
+      const session = await connectTemporal(settings.temporalEnv());
+      try {
+        return await createOperatorWorkflows(async () => session.client, io.now).listStuck();
+      } finally {
+        await session.close();
+      }
+    },
   };
 }

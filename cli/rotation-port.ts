@@ -1,5 +1,12 @@
 /** A rotation as the CLI sees it, whatever carries it: Temporal in production, a fake with the same rules in tests. */
-import type { AbortMessage, ExcludeMessage, ForceMessage, PauseMessage, RotationResult, RotationStatus } from '../workflows/rotate-command-root/messages.ts';
+import type {
+  AbortMessage,
+  ExcludeMessage,
+  ForceMessage,
+  PauseMessage,
+  RotationResult,
+  RotationStatus,
+} from '../workflows/rotate-command-root/messages.ts';
 
 export type RunState = 'running' | 'completed' | 'failed' | 'cancelled' | 'terminated' | 'timed-out';
 

@@ -27,7 +27,8 @@ function describeStatus(status: RotationStatus, now: number): [string, string][]
   if (status.paused !== null) rows.push(['paused', `by ${status.paused.actor}: ${status.paused.reason}`]);
   if (status.blocked !== null) rows.push(['held', `${status.blocked.code}: ${status.blocked.message}`]);
   if (status.behind !== null) rows.push(['waiting for', status.behind.message]);
-  for (const { kind, subject, actor, reason } of status.overrides) rows.push(['override', `${kind} ${subject} by ${actor}: ${reason}`.replace('  ', ' ')]);
+  for (const { kind, subject, actor, reason } of status.overrides)
+    rows.push(['override', `${kind} ${subject} by ${actor}: ${reason}`.replace('  ', ' ')]);
   return rows;
 }
 
@@ -48,6 +49,7 @@ function endLine(run: RotationRun): string {
   if (run.failure !== null) return `${run.state}: ${run.failure}`;
   if (run.result === null) return run.state;
   const { outcome, oldRoot, newRoot, trustVersion } = run.result;
-  const what = outcome === 'dropped' ? `rotated from ${shortId(oldRoot)} to ${shortId(newRoot)}` : `taken back, ${shortId(oldRoot)} signs on`;
+  const what =
+    outcome === 'dropped' ? `rotated from ${shortId(oldRoot)} to ${shortId(newRoot)}` : `taken back, ${shortId(oldRoot)} signs on`;
   return `done: ${what}${trustVersion === null ? '' : `, trust version ${trustVersion}`}`;
 }

@@ -10,6 +10,8 @@ import { deriveCodecKey } from '../runtime/codec-key.ts';
 export interface Settings {
   readonly home: string;
   readonly bundlePath: string;
+  /** BETTER_COMPUTE_PKI=database: the bundle is a row, not a file. */
+  readonly bundleInDatabase: boolean;
   readonly tlsFolder: string;
   /** @throws UNAVAILABLE when neither the environment nor a running stack names one */
   apiUrl(): string;
@@ -34,6 +36,7 @@ export function createSettings(env: NodeJS.ProcessEnv): Settings {
   return {
     home,
     bundlePath: resolve(env['BETTER_COMPUTE_PKI'] || join(home, 'pki.json')),
+    bundleInDatabase: env['BETTER_COMPUTE_PKI'] === 'database',
     tlsFolder: resolve(env['BETTER_COMPUTE_TLS'] || join(home, 'tls')),
     apiUrl: () => env['BETTER_COMPUTE_API_URL'] || toUrl(named('api')) || refuseApi(home),
     bearer: () => readBearer(env, home),
@@ -42,7 +45,11 @@ export function createSettings(env: NodeJS.ProcessEnv): Settings {
     temporalEnv: () => {
       const address = named('temporal');
       const key = codecKeyOf(env, secret());
-      return { ...(address === null ? {} : { TEMPORAL_ADDRESS: address }), ...(key === null ? {} : { BETTER_COMPUTE_CODEC_KEY: key }), ...env };
+      return {
+        ...(address === null ? {} : { TEMPORAL_ADDRESS: address }),
+        ...(key === null ? {} : { BETTER_COMPUTE_CODEC_KEY: key }),
+        ...env,
+      };
     },
   };
 }
@@ -65,9 +72,13 @@ function readBearer(env: NodeJS.ProcessEnv, home: string): string {
   const path = env['BETTER_COMPUTE_OPERATOR_TOKEN_FILE'] || join(home, 'operator.token');
   const found = readFirst(path);
   if (found !== null) return found;
-  throw new ControlError('UNAUTHENTICATED', `there is no operator token: ${path} cannot be read and BETTER_COMPUTE_OPERATOR_TOKEN is not set`, {
-    details: { reason: 'no-operator-token', hint: 'run on the host of the stack, or set BETTER_COMPUTE_OPERATOR_TOKEN' },
-  });
+  throw new ControlError(
+    'UNAUTHENTICATED',
+    `there is no operator token: ${path} cannot be read and BETTER_COMPUTE_OPERATOR_TOKEN is not set`,
+    {
+      details: { reason: 'no-operator-token', hint: 'run on the host of the stack, or set BETTER_COMPUTE_OPERATOR_TOKEN' },
+    },
+  );
 }
 
 function readFirst(path: string): string | null {
@@ -82,7 +93,9 @@ function readFirst(path: string): string | null {
 function readRunFolder(folder: string): Record<string, unknown> {
   if (!existsSync(folder)) return {};
   const found: Record<string, unknown> = {};
-  for (const name of readdirSync(folder).filter((file) => file.endsWith('.json')).sort()) {
+  for (const name of readdirSync(folder)
+    .filter((file) => file.endsWith('.json'))
+    .sort()) {
     try {
       const file = JSON.parse(readFileSync(join(folder, name), 'utf8')) as { addresses?: unknown };
       if (typeof file.addresses === 'object') Object.assign(found, file.addresses);

@@ -55,7 +55,9 @@ const states: Readonly<Record<string, RunState>> = Object.freeze({
 async function find(client: Client): Promise<RotationRun> {
   const described = await calling(what, () => client.workflow.getHandle(workflowId).describe()).catch((error: unknown) => {
     if (error instanceof ControlError && error.code === 'NOT_FOUND') {
-      throw new ControlError('NOT_FOUND', 'no rotation has been started', { details: { reason: 'no-rotation', hint: 'better-compute rotation start' } });
+      throw new ControlError('NOT_FOUND', 'no rotation has been started', {
+        details: { reason: 'no-rotation', hint: 'better-compute rotation start' },
+      });
     }
     throw error;
   });
@@ -82,7 +84,11 @@ async function queryStatus(client: Client, handle: WorkflowHandle): Promise<mess
   }
 }
 
-async function endOf(handle: WorkflowHandle, described: WorkflowExecutionDescription, state: RunState): Promise<Pick<RotationRun, 'result' | 'failure'>> {
+async function endOf(
+  handle: WorkflowHandle,
+  described: WorkflowExecutionDescription,
+  state: RunState,
+): Promise<Pick<RotationRun, 'result' | 'failure'>> {
   if (state === 'running') return { result: null, failure: null };
   try {
     return { result: (await handle.result()) as messages.RotationResult, failure: null };

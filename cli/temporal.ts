@@ -17,7 +17,11 @@ export async function connectTemporal(env: NodeJS.ProcessEnv): Promise<TemporalS
   const { connectionOptions, namespace } = temporalConnectionOptions(env);
   const dataConverter = createDataConverter(env['BETTER_COMPUTE_CODEC_KEY'] || undefined);
   const connection = await connect(connectionOptions as ConnectionOptions & { address: string });
-  return { client: new Client({ connection, namespace, dataConverter }), address: connectionOptions.address, close: () => connection.close() };
+  return {
+    client: new Client({ connection, namespace, dataConverter }),
+    address: connectionOptions.address,
+    close: () => connection.close(),
+  };
 }
 
 async function connect(options: ConnectionOptions & { address: string }): Promise<Connection> {
@@ -25,7 +29,10 @@ async function connect(options: ConnectionOptions & { address: string }): Promis
     return await Connection.connect({ ...options, connectTimeout: connectWithinMs });
   } catch (cause) {
     throw new ControlError('UNAVAILABLE', `Temporal at ${options.address} does not answer`, {
-      details: { reason: 'temporal-unreachable', hint: 'is the stack up? TEMPORAL_ADDRESS or a temporal.toml profile names another server' },
+      details: {
+        reason: 'temporal-unreachable',
+        hint: 'is the stack up? TEMPORAL_ADDRESS or a temporal.toml profile names another server',
+      },
       cause,
     });
   }

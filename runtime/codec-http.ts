@@ -45,4 +45,7 @@ function readPayload(item: unknown, at: number): Payload {
 }
 
 const refuse = (message: string, cause?: unknown): ControlError =>
-  new ControlError('INVALID_INPUT', `codec request: ${message}`, { details: { reason: 'bad-payloads' }, ...(cause === undefined ? {} : { cause }) });
+  new ControlError('INVALID_INPUT', `codec request: ${message}`, {
+    details: { reason: 'bad-payloads' },
+    ...(cause === undefined ? {} : { cause }),
+  });

@@ -42,19 +42,22 @@ const nodeSelect = `
                         order by generation desc, issued_at desc limit 1) c on true`;
 
 /** Nodes after `after` in order of id. */
-export async function listNodes(db: Reader, page: { after: string; limit: number; now: number; state?: string | undefined }): Promise<NodeView[]> {
-  const rows = await db.query<Row>({ text: `${nodeSelect} where n.id > $1 and ($2::text is null or n.state = $2) order by n.id limit $3` }, [
-    page.after,
-    page.state ?? null,
-    page.limit,
-  ]);
+export async function listNodes(
+  db: Reader,
+  page: { after: string; limit: number; now: number; state?: string | undefined },
+): Promise<NodeView[]> {
+  const rows = await db.query<Row>(
+    { text: `${nodeSelect} where n.id > $1 and ($2::text is null or n.state = $2) order by n.id limit $3` },
+    [page.after, page.state ?? null, page.limit],
+  );
   return rows.map((row) => toNode(row, page.now));
 }
 
 /** @throws NOT_FOUND */
 export async function getNode(db: Reader, nodeId: string, now: number): Promise<NodeView> {
   const rows = await db.query<Row>({ text: `${nodeSelect} where n.id = $1` }, [nodeId]);
-  if (rows[0] === undefined) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  if (rows[0] === undefined)
+    throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
   return toNode(rows[0], now);
 }
 
@@ -85,8 +88,13 @@ const commandSelect = `
  * @throws NOT_FOUND
  */
 export async function getCommands(db: Reader, id: string, limit: number): Promise<CommandView[]> {
-  const rows = await db.query<Row>({ text: `${commandSelect} where c.id = $1 or starts_with(c.id, $2) order by c.id limit $3` }, [id, `${id}/`, limit]);
-  if (rows.length === 0) throw new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
+  const rows = await db.query<Row>({ text: `${commandSelect} where c.id = $1 or starts_with(c.id, $2) order by c.id limit $3` }, [
+    id,
+    `${id}/`,
+    limit,
+  ]);
+  if (rows.length === 0)
+    throw new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
   return rows.map(toCommand);
 }
 
@@ -101,13 +109,16 @@ export async function listOverdueCommands(db: Reader, page: { now: number; limit
 
 /** Active nodes that no gateway has seen within the time that counts as connected; those with commands waiting first. */
 export async function listAbsentNodes(db: Reader, page: { now: number; limit: number }): Promise<AbsentNode[]> {
-  const rows = await db.query<Row>({ text: `select n.id, max(coalesce(s.ended_at, s.last_seen_at)) as seen_at, n.created_at,
+  const rows = await db.query<Row>(
+    {
+      text: `select n.id, max(coalesce(s.ended_at, s.last_seen_at)) as seen_at, n.created_at,
             (select count(*) from node_commands k where k.node_id = n.id and k.state < 2) as open_commands
        from nodes n left join node_sessions s on s.node_id = n.id
       where n.state = 'active'
       group by n.id
      having not bool_or(s.id is not null and s.ended_at is null and s.last_seen_at >= $1)
-      order by open_commands desc, seen_at nulls first, n.id limit $2` },
+      order by open_commands desc, seen_at nulls first, n.id limit $2`,
+    },
     [instant(page.now - connectedWithinMs), page.limit],
   );
   return rows.map((row) => ({ id: row.id, seenAt: row.seen_at, createdAt: row.created_at, openCommands: row.open_commands }));
@@ -133,16 +144,20 @@ export interface TrustView {
 
 /** @throws NOT_FOUND before the first publication (CLI-072) */
 export async function getTrust(db: Reader, now: number): Promise<TrustView> {
-  const rows = await db.query<Row>({ text: `select t.version, t.digest, t.roots, t.published_at, t.published_by,
+  const rows = await db.query<Row>(
+    {
+      text: `select t.version, t.digest, t.roots, t.published_at, t.published_by,
             count(s.node_id) as connected, count(s.node_id) filter (where coalesce(s.trust_version, 0) < t.version) as behind
        from trust_bundle_state t
        left join node_sessions s on s.ended_at is null and s.last_seen_at >= $1
       where t.version > 0
-      group by t.id` },
+      group by t.id`,
+    },
     [instant(now - connectedWithinMs)],
   );
   const [row] = rows;
-  if (row === undefined) throw new ControlError('NOT_FOUND', 'no process has published a trust bundle yet', { details: { reason: 'nothing-published' } });
+  if (row === undefined)
+    throw new ControlError('NOT_FOUND', 'no process has published a trust bundle yet', { details: { reason: 'nothing-published' } });
   return {
     version: row.version,
     digest: row.digest,
@@ -166,7 +181,8 @@ export interface AuditView {
 
 /** Events after `after`, in the order of the chain. */
 export async function listAudit(db: Reader, page: { after: number; limit: number; subject?: string | undefined }): Promise<AuditView[]> {
-  const rows = await db.query<Row>({ text: 'select * from audit_events where seq > $1 and ($2::text is null or subject = $2) order by seq limit $3' },
+  const rows = await db.query<Row>(
+    { text: 'select * from audit_events where seq > $1 and ($2::text is null or subject = $2) order by seq limit $3' },
     [page.after, page.subject ?? null, page.limit],
   );
   return rows.map((row) => ({
@@ -189,8 +205,11 @@ export interface RotationView {
 
 /** Rotations that left evidence, the newest first. */
 export async function listRotations(db: Reader, limit: number): Promise<RotationView[]> {
-  const rows = await db.query<Row>({ text: `select rotation_id, array_agg(stage order by at) as stages, min(at) as first_at, max(at) as last_at
-       from rotation_evidence group by rotation_id order by max(at) desc limit $1` },
+  const rows = await db.query<Row>(
+    {
+      text: `select rotation_id, array_agg(stage order by at) as stages, min(at) as first_at, max(at) as last_at
+       from rotation_evidence group by rotation_id order by max(at) desc limit $1`,
+    },
     [limit],
   );
   return rows.map((row) => ({ id: row.rotation_id, stages: row.stages, firstAt: row.first_at, lastAt: row.last_at }));
@@ -198,12 +217,18 @@ export async function listRotations(db: Reader, limit: number): Promise<Rotation
 
 /** @throws NOT_FOUND */
 export async function getEvidence(db: Reader, rotationId: string): Promise<SignedEvidence[]> {
-  const rows = await db.query<Row>({ text: 'select document, signature from rotation_evidence where rotation_id = $1 order by at' }, [rotationId]);
+  const rows = await db.query<Row>({ text: 'select document, signature from rotation_evidence where rotation_id = $1 order by at' }, [
+    rotationId,
+  ]);
   if (rows.length === 0) {
-    throw new ControlError('NOT_FOUND', `rotation ${rotationId} has left no evidence`, { details: { reason: 'unknown-rotation', rotationId } });
+    throw new ControlError('NOT_FOUND', `rotation ${rotationId} has left no evidence`, {
+      details: { reason: 'unknown-rotation', rotationId },
+    });
   }
   // Two stages may share a millisecond; the documents number themselves. One that does not parse is the verifier's to report.
-  return rows.map((row) => ({ document: new Uint8Array(row.document), signature: new Uint8Array(row.signature) })).sort((a, b) => place(a) - place(b));
+  return rows
+    .map((row) => ({ document: new Uint8Array(row.document), signature: new Uint8Array(row.signature) }))
+    .sort((a, b) => place(a) - place(b));
 }
 
 function place({ document }: SignedEvidence): number {
@@ -214,7 +239,7 @@ function place({ document }: SignedEvidence): number {
   }
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a row of the statements above, read here and nowhere else
+/** A row of the statements above, read here and nowhere else. */
 type Row = any;
 
 const toNode = (row: Row, now: number): NodeView => ({
@@ -257,5 +282,10 @@ const toCommand = (row: Row): CommandView => ({
   result:
     row.outcome === null
       ? null
-      : { outcome: row.outcome, errorCode: row.error_code, errorMessage: row.error_message, payload: row.payload?.toString('base64') ?? '' },
+      : {
+          outcome: row.outcome,
+          errorCode: row.error_code,
+          errorMessage: row.error_message,
+          payload: row.payload?.toString('base64') ?? '',
+        },
 });

@@ -14,8 +14,7 @@ export const commandRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
     body: commandsRequest,
     answer: started,
     status: 202,
-    handle: ({ body: { idempotencyKey, ...request } }) =>
-      workflows.startCommands({ ...request, unique: idempotencyKey ?? randomUUID() }),
+    handle: ({ body: { idempotencyKey, ...request } }) => workflows.startCommands({ ...request, unique: idempotencyKey ?? randomUUID() }),
   }),
   route({
     method: 'get',

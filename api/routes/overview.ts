@@ -19,7 +19,13 @@ export const overviewRoutes = ({ reads, workflows, auditKey }: OperatorPorts): R
       return { stuck: [...fromTemporal, ...commands.map(stuckCommand), ...nodes.map(stuckNode)] };
     },
   }),
-  route({ method: 'get', path: '/v1/trust', summary: 'Show the published trust bundle and how much of the fleet holds it', answer: trust, handle: () => reads.getTrust() }),
+  route({
+    method: 'get',
+    path: '/v1/trust',
+    summary: 'Show the published trust bundle and how much of the fleet holds it',
+    answer: trust,
+    handle: () => reads.getTrust(),
+  }),
   route({
     method: 'get',
     path: '/v1/audit',
@@ -43,7 +49,10 @@ export const overviewRoutes = ({ reads, workflows, auditKey }: OperatorPorts): R
     answer: evidence,
     handle: async ({ params }) => ({
       auditKey: base64(auditKey()),
-      documents: (await reads.getEvidence(params['id'] ?? '')).map(({ document, signature }) => ({ document: base64(document), signature: base64(signature) })),
+      documents: (await reads.getEvidence(params['id'] ?? '')).map(({ document, signature }) => ({
+        document: base64(document),
+        signature: base64(signature),
+      })),
     }),
   }),
 ];

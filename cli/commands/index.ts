@@ -7,4 +7,12 @@ export interface CommandModule {
   register(program: Command, io: CliIo): void;
 }
 
-export const commandModules: readonly (() => Promise<CommandModule>)[] = [];
+export const commandModules: readonly (() => Promise<CommandModule>)[] = [
+  () => import('./rotation/index.ts'),
+  () => import('./nodes/index.ts'),
+  () => import('./tokens/index.ts'),
+  () => import('./commands/index.ts'),
+  () => import('./stuck.ts'),
+  () => import('./doctor.ts'),
+  () => import('./completion.ts'),
+];

@@ -4,13 +4,7 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 
-export type CanonicalValue =
-  | null
-  | boolean
-  | number
-  | string
-  | readonly CanonicalValue[]
-  | { readonly [key: string]: CanonicalValue };
+export type CanonicalValue = null | boolean | number | string | readonly CanonicalValue[] | { readonly [key: string]: CanonicalValue };
 
 /**
  * Encodes `value`: keys sorted by UTF-16 code units, no white space.

@@ -57,12 +57,14 @@ export interface StageFacts {
   /** The connected nodes a gate counted, and the version it asked for; null where no gate was asked. */
   readonly fleet: { readonly version: number; readonly nodes: readonly NodeReport[] } | null;
   /** The live processes a gate counted; null where no gate was asked. */
-  readonly processes: readonly {
-    readonly id: string;
-    readonly kind: string;
-    readonly bundleDigest: string | null;
-    readonly publishedVersionSeen: number | null;
-  }[] | null;
+  readonly processes:
+    | readonly {
+        readonly id: string;
+        readonly kind: string;
+        readonly bundleDigest: string | null;
+        readonly publishedVersionSeen: number | null;
+      }[]
+    | null;
   readonly overrides: readonly EvidenceOverride[];
   readonly times: RotationTimes;
   /** Only for a drop: what opened it. `forcedReason` is empty unless the overlap was cut short. */

@@ -39,7 +39,8 @@ export const listOf =
 export const record =
   (fields: Readonly<Record<string, Shape>>): Shape =>
   (value, path, problems) => {
-    if (value === null || typeof value !== 'object' || Array.isArray(value)) return void problems.push({ path, message: 'is not an object' });
+    if (value === null || typeof value !== 'object' || Array.isArray(value))
+      return void problems.push({ path, message: 'is not an object' });
     const given = value as Record<string, unknown>;
     for (const key of Object.keys(given)) {
       if (!Object.hasOwn(fields, key)) problems.push({ path: join(path, key), message: 'is not a known field' });

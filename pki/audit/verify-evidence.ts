@@ -9,13 +9,13 @@ import { ControlError } from '../../domain/errors.ts';
 import { about, dropOpensAt } from '../../domain/rotation/gates.ts';
 import { showInstant } from '../../domain/time.ts';
 import {
+  type EvidenceOverride,
+  type EvidenceStage,
   evidenceHash,
   evidenceSigningInput,
   evidenceStages,
   fleetRoot,
   parseStageEvidence,
-  type EvidenceOverride,
-  type EvidenceStage,
   type SignedEvidence,
   type StageEvidence,
 } from './evidence.ts';
@@ -61,7 +61,8 @@ export function verifyRotationEvidence(signed: readonly SignedEvidence[], option
   const problems: EvidenceProblem[] = [];
   const stages = readDocuments(signed, problems);
   const [first] = stages;
-  if (signed.length === 0) throw new ControlError('INVALID_INPUT', 'the evidence holds no document', { details: { reason: 'no-evidence' } });
+  if (signed.length === 0)
+    throw new ControlError('INVALID_INPUT', 'the evidence holds no document', { details: { reason: 'no-evidence' } });
   checkSignatures(signed, key, problems);
   checkChain(signed, stages, problems);
   checkOrder(stages, problems);
@@ -193,7 +194,8 @@ function checkFleet(stage: StageEvidence, problems: EvidenceProblem[]): void {
   const counted = fleet.nodes.filter((node) => !excluded.has(node.nodeId));
   const behind = counted.filter((node) => (node.version ?? 0) < fleet.version);
   if (counted.length === 0) say('the gate passed on no node at all');
-  if (behind.length > 0) say(`${behind.length} of ${counted.length} node(s) had not applied version ${fleet.version} (${behind[0]?.nodeId})`);
+  if (behind.length > 0)
+    say(`${behind.length} of ${counted.length} node(s) had not applied version ${fleet.version} (${behind[0]?.nodeId})`);
 }
 
 /** Every process the switch counted ran this bundle, or had seen its version published (H-02). */
@@ -221,7 +223,10 @@ function checkOverlap(stages: readonly StageEvidence[], minOverlapMs: number, pr
   if (forcedReason !== '') return;
   // The bundle records the instant of the step, the document a moment later: a step cannot be later than its document.
   if (switchedAt > since) say(`claims a switch at ${showInstant(switchedAt)}, after the evidence of it`);
-  const earliest = dropOpensAt({ switchedAt, lastWorkerNotAfter }, { ...drop.times, overlapMs: Math.max(drop.times.overlapMs, minOverlapMs) });
+  const earliest = dropOpensAt(
+    { switchedAt, lastWorkerNotAfter },
+    { ...drop.times, overlapMs: Math.max(drop.times.overlapMs, minOverlapMs) },
+  );
   if (drop.at < earliest) say(`after ${about(drop.at - switchedAt)} of overlap; the earliest was ${showInstant(earliest)}`);
   if (drop.at < opensAt) say(`before ${showInstant(opensAt)}, when it was to open`);
 }

@@ -39,14 +39,45 @@ describe('the operator API', () => {
   describe('bad input', () => {
     const cases: readonly { title: string; body: string; type?: string; status: number; code: string; message: RegExp }[] = [
       { title: 'text that is no JSON', body: '{"actor":', status: 400, code: 'MALFORMED', message: /^the body is not JSON: / },
-      { title: 'another media type', body: '{}', type: 'text/plain', status: 400, code: 'UNSUPPORTED', message: /^the body is "text\/plain", not application\/json$/ },
+      {
+        title: 'another media type',
+        body: '{}',
+        type: 'text/plain',
+        status: 400,
+        code: 'UNSUPPORTED',
+        message: /^the body is "text\/plain", not application\/json$/,
+      },
       { title: 'a list', body: '[]', status: 400, code: 'INVALID_INPUT', message: /^the body does not fit: / },
       { title: 'an unknown field', body: '{"actor":"ann","admin":true}', status: 400, code: 'INVALID_INPUT', message: /admin/ },
-      { title: 'a prototype key', body: '{"actor":"ann","__proto__":{"role":"site"}}', status: 400, code: 'INVALID_INPUT', message: /__proto__/ },
-      { title: 'a lifetime above the bound', body: '{"actor":"ann","lifetimeMs":9e15}', status: 400, code: 'INVALID_INPUT', message: /lifetimeMs: .*7 days/ },
+      {
+        title: 'a prototype key',
+        body: '{"actor":"ann","__proto__":{"role":"site"}}',
+        status: 400,
+        code: 'INVALID_INPUT',
+        message: /__proto__/,
+      },
+      {
+        title: 'a lifetime above the bound',
+        body: '{"actor":"ann","lifetimeMs":9e15}',
+        status: 400,
+        code: 'INVALID_INPUT',
+        message: /lifetimeMs: .*7 days/,
+      },
       { title: 'all problems at once', body: '{"role":"king"}', status: 400, code: 'INVALID_INPUT', message: /role: .*; actor: / },
-      { title: 'nesting that would bury the parser', body: '['.repeat(100_000), status: 400, code: 'MALFORMED', message: /^the body nests deeper than 32 levels$/ },
-      { title: 'a body above the bound', body: `"${'x'.repeat(1024 * 1024)}"`, status: 413, code: 'FRAME_TOO_LARGE', message: /^the body is larger than 1048576 bytes$/ },
+      {
+        title: 'nesting that would bury the parser',
+        body: '['.repeat(100_000),
+        status: 400,
+        code: 'MALFORMED',
+        message: /^the body nests deeper than 32 levels$/,
+      },
+      {
+        title: 'a body above the bound',
+        body: `"${'x'.repeat(1024 * 1024)}"`,
+        status: 413,
+        code: 'FRAME_TOO_LARGE',
+        message: /^the body is larger than 1048576 bytes$/,
+      },
     ];
     for (const { title, body, type = 'application/json', status, code, message } of cases) {
       it(`refuses ${title}`, async () => {
@@ -59,7 +90,11 @@ describe('the operator API', () => {
     }
 
     it('refuses bytes that are not UTF-8', async () => {
-      const answer = await ask(`${api.url}/v1/tokens`, { method: 'POST', body: new Uint8Array([0x22, 0xff, 0x22]), headers: { 'content-type': 'application/json' } });
+      const answer = await ask(`${api.url}/v1/tokens`, {
+        method: 'POST',
+        body: new Uint8Array([0x22, 0xff, 0x22]),
+        headers: { 'content-type': 'application/json' },
+      });
       assert.equal(answer.body['message'], 'the body is not UTF-8');
     });
 
@@ -72,7 +107,10 @@ describe('the operator API', () => {
 
     it('answers a path that is not there, and one that does not decode', async () => {
       const missing = await ask(`${api.url}/v1/nothing`);
-      assert.deepEqual([missing.status, missing.body['code'], missing.body['message']], [404, 'NOT_FOUND', 'nothing is at GET /v1/nothing']);
+      assert.deepEqual(
+        [missing.status, missing.body['code'], missing.body['message']],
+        [404, 'NOT_FOUND', 'nothing is at GET /v1/nothing'],
+      );
       const broken = await ask(`${api.url}/v1/nodes/%E0%A4%A`);
       assert.deepEqual([broken.status, broken.body['code']], [400, 'INVALID_INPUT']);
     });
@@ -81,10 +119,16 @@ describe('the operator API', () => {
   it('lists nodes in pages and says where the next begins', async () => {
     deployment.nodes = ['a', 'b', 'c'].map((id) => aNode(id));
     const first = await ask(`${api.url}/v1/nodes?limit=2`);
-    assert.deepEqual((first.body['nodes'] as { id: string }[]).map((node) => node.id), ['a', 'b']);
+    assert.deepEqual(
+      (first.body['nodes'] as { id: string }[]).map((node) => node.id),
+      ['a', 'b'],
+    );
     assert.equal(first.body['next'], 'b');
     const second = await ask(`${api.url}/v1/nodes?limit=2&after=b`);
-    assert.deepEqual((second.body['nodes'] as { id: string }[]).map((node) => node.id), ['c']);
+    assert.deepEqual(
+      (second.body['nodes'] as { id: string }[]).map((node) => node.id),
+      ['c'],
+    );
     assert.equal(second.body['next'], null);
   });
 
@@ -126,9 +170,15 @@ describe('the operator API', () => {
   it('shows a command whose id holds slashes, and all of a workflow', async () => {
     deployment.commands = [aCommand('command/x/node-a'), aCommand('command/x/node-b'), aCommand('command/xy/node-c')];
     const one = await ask(`${api.url}/v1/commands/${encodeURIComponent('command/x/node-a')}`);
-    assert.deepEqual((one.body['commands'] as { id: string }[]).map((c) => c.id), ['command/x/node-a']);
+    assert.deepEqual(
+      (one.body['commands'] as { id: string }[]).map((c) => c.id),
+      ['command/x/node-a'],
+    );
     const all = await ask(`${api.url}/v1/commands/${encodeURIComponent('command/x')}`);
-    assert.deepEqual((all.body['commands'] as { id: string }[]).map((c) => c.id), ['command/x/node-a', 'command/x/node-b']);
+    assert.deepEqual(
+      (all.body['commands'] as { id: string }[]).map((c) => c.id),
+      ['command/x/node-a', 'command/x/node-b'],
+    );
   });
 
   describe('what is stuck', () => {
@@ -171,7 +221,11 @@ describe('the operator API', () => {
 
   it('tells the caller nothing about a fault of ours, and the log all of it', async () => {
     deployment.stuckWorkflows = [];
-    Object.defineProperty(deployment, 'trust', { get: () => { throw new Error('password=hunter2 at host db'); } });
+    Object.defineProperty(deployment, 'trust', {
+      get: () => {
+        throw new Error('password=hunter2 at host db');
+      },
+    });
     const { status, body } = await ask(`${api.url}/v1/trust`);
     assert.deepEqual([status, body['code'], body['message']], [500, 'INTERNAL', 'the request failed by a fault of ours']);
     assert.equal(JSON.stringify(body).includes('hunter2'), false);

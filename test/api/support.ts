@@ -84,7 +84,11 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
     reads: {
       listNodes: async ({ after, limit, state }) =>
         deployment.nodes.filter((node) => node.id > after && (state === undefined || node.state === state)).slice(0, limit),
-      getNode: async (id) => orNotFound(deployment.nodes.find((node) => node.id === id), `no node is called ${id}`),
+      getNode: async (id) =>
+        orNotFound(
+          deployment.nodes.find((node) => node.id === id),
+          `no node is called ${id}`,
+        ),
       getCommands: async (id) => {
         const found = deployment.commands.filter((command) => command.id === id || command.id.startsWith(`${id}/`));
         return orNotFound(found.length === 0 ? null : found, `no command is called ${id}`);
@@ -132,7 +136,12 @@ export interface RunningApi {
 export async function startApi(deployment: FakeDeployment): Promise<RunningApi> {
   const logged: unknown[] = [];
   const log = (...line: unknown[]): void => void logged.push(line);
-  const app = createOperatorApp({ ports: portsOf(deployment), bearer, version: '0.1.0', log: { info: log, warn: log, error: log } as never });
+  const app = createOperatorApp({
+    ports: portsOf(deployment),
+    bearer,
+    version: '0.1.0',
+    log: { info: log, warn: log, error: log } as never,
+  });
   const server = createServer(app);
   return { url: await listen(server), logged, close: () => closeServer(server) };
 }
@@ -156,9 +165,16 @@ export interface Answer {
 
 export async function ask(url: string, init: RequestInit & { auth?: string | null } = {}): Promise<Answer> {
   const { auth = `Bearer ${bearer}`, ...rest } = init;
-  const response = await fetch(url, { ...rest, headers: { ...(auth === null ? {} : { authorization: auth }), ...(rest.headers as Record<string, string>) } });
+  const response = await fetch(url, {
+    ...rest,
+    headers: { ...(auth === null ? {} : { authorization: auth }), ...(rest.headers as Record<string, string>) },
+  });
   return { status: response.status, body: (await response.json()) as Record<string, unknown>, headers: response.headers };
 }
 
 export const post = (url: string, body: unknown): Promise<Answer> =>
-  ask(url, { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body), headers: { 'content-type': 'application/json' } });
+  ask(url, {
+    method: 'POST',
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+    headers: { 'content-type': 'application/json' },
+  });

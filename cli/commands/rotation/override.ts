@@ -1,6 +1,6 @@
 /** Commands that change a running rotation. Each names who and why; Temporal keeps both, and the audit trail repeats them. */
 import { Argument, Command, Option } from 'commander';
-import { gates, type Gate } from '../../../workflows/rotate-command-root/messages.ts';
+import { type Gate, gates } from '../../../workflows/rotate-command-root/messages.ts';
 import { actorOption, assertConfirmed, commonOptions, reasonOption, type SignedOptions, withExamples, yesOption } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
@@ -61,10 +61,16 @@ const signed = (ports: Ports, command: Command, description: string): Command =>
   command.description(description).addOption(actorOption(ports.io)).addOption(reasonOption());
 
 export const rotationForceRun = ({ phase, actor, reason, ...options }: ForceOptions, ports: Ports): Promise<void> =>
-  change(options, ports, { question: `Force the gate "${phase}" open? Nodes and processes behind it may reject commands.`, act: (r) => r.force({ phase, actor, reason }) });
+  change(options, ports, {
+    question: `Force the gate "${phase}" open? Nodes and processes behind it may reject commands.`,
+    act: (r) => r.force({ phase, actor, reason }),
+  });
 
 export const rotationExcludeRun = ({ node, actor, reason, ...options }: ExcludeOptions, ports: Ports): Promise<void> =>
-  change(options, ports, { question: `Leave ${node} out of the rotation? It must join again if it comes back after the drop.`, act: (r) => r.exclude({ node, actor, reason }) });
+  change(options, ports, {
+    question: `Leave ${node} out of the rotation? It must join again if it comes back after the drop.`,
+    act: (r) => r.exclude({ node, actor, reason }),
+  });
 
 export const rotationAbortRun = ({ actor, reason, ...options }: OverrideOptions, ports: Ports): Promise<void> =>
   change(options, ports, { question: 'Take the rotation back?', act: (r) => r.abort({ actor, reason }) });

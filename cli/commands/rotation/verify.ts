@@ -51,7 +51,8 @@ export async function rotationVerifyRun(options: RotationVerifyOptions, ports: P
   }));
   if (options.json) writeJson(ports.io, { verified: verified.map(toJson), minOverlapMs, demonstration });
   else for (const one of verified) ports.io.out(describe(one));
-  if (demonstration) ports.io.err('warning: checked with the overlap of a demonstration; this proves nothing about a production deployment');
+  if (demonstration)
+    ports.io.err('warning: checked with the overlap of a demonstration; this proves nothing about a production deployment');
   assertAllValid(verified);
 }
 
@@ -60,7 +61,9 @@ async function readPin({ pin, pki }: RotationVerifyOptions, { io, settings }: Po
   const given = pin ?? (pki === null ? io.env['BETTER_COMPUTE_AUDIT_PIN'] : undefined);
   if (given !== undefined && given !== '') {
     if (/^sha256\/[A-Za-z0-9+/]{43}=$/.test(given)) return given;
-    throw new ControlError('INVALID_INPUT', `"${given}" is no pin: sha256/ and 44 characters of base64`, { details: { reason: 'bad-pin' } });
+    throw new ControlError('INVALID_INPUT', `"${given}" is no pin: sha256/ and 44 characters of base64`, {
+      details: { reason: 'bad-pin' },
+    });
   }
   const { readBundlePins } = await import('../../bundle-pins.ts');
   const pins = readBundlePins(pki ?? settings.bundlePath, settings.secret());
@@ -80,7 +83,8 @@ function readFiles(path: string): { source: string; file: EvidenceFile }[] {
         .sort()
         .map((name) => join(path, name))
     : [path];
-  if (paths.length === 0) throw new ControlError('NOT_FOUND', `${path} holds no evidence file (*.json)`, { details: { reason: 'no-evidence' } });
+  if (paths.length === 0)
+    throw new ControlError('NOT_FOUND', `${path} holds no evidence file (*.json)`, { details: { reason: 'no-evidence' } });
   return paths.map((source) => ({ source, file: parseEvidenceFile(readFileSync(source, 'utf8')) }));
 }
 
@@ -96,7 +100,9 @@ function describe({ source, verdict }: VerifiedFile): string {
   const lines = [`${source}: rotation ${verdict.rotationId || '(unreadable)'} of ${verdict.trustDomain || '(unreadable)'}`];
   for (const { stage, at, actor, publishedVersion, roots, fleet } of verdict.stages) {
     const gate = fleet === null ? '' : `, ${fleet.nodes.length} node(s) at version ${fleet.version}`;
-    lines.push(`  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`);
+    lines.push(
+      `  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`,
+    );
   }
   for (const { kind, subject, actor, reason } of verdict.overrides) lines.push(`  override   ${kind} ${subject} by ${actor}: ${reason}`);
   const forced = verdict.stages.find((stage) => stage.overlap !== null && stage.overlap.forcedReason !== '')?.overlap?.forcedReason;

@@ -48,13 +48,18 @@ async function lookOnce(rotation: RotationPort): Promise<RotationRun | null> {
 }
 
 function show(options: RotationWatchOptions, { io }: Ports, seen: { line: string; run: RotationRun | null }): void {
-  if (options.json) return writeJsonLine(io, { at: io.now(), line: seen.line, state: seen.run?.state ?? null, status: seen.run?.status ?? null });
+  if (options.json)
+    return writeJsonLine(io, { at: io.now(), line: seen.line, state: seen.run?.state ?? null, status: seen.run?.status ?? null });
   io.out(`${instantText(io.now())}  ${seen.line}`);
 }
 
 function assertEndedWell(run: RotationRun): void {
   if (run.state === 'completed') return;
-  throw new ControlError(run.state === 'cancelled' ? 'CANCELLED' : 'INVALID_STATE', `the rotation ended as ${run.state}${run.failure === null ? '' : `: ${run.failure}`}`, {
-    details: { reason: 'rotation-ended', runId: run.runId },
-  });
+  throw new ControlError(
+    run.state === 'cancelled' ? 'CANCELLED' : 'INVALID_STATE',
+    `the rotation ended as ${run.state}${run.failure === null ? '' : `: ${run.failure}`}`,
+    {
+      details: { reason: 'rotation-ended', runId: run.runId },
+    },
+  );
 }
