@@ -1,0 +1,184 @@
+/**
+ * What a daemon knows and may do, whatever session it is in: identity, trust, journal, executor. The same code runs in bcd, over
+ * files, and in a simulated fleet, over memory.
+ */
+import { verifyIntent } from '../../pki/envelope/index.ts';
+import type { HeldTrust } from '../../pki/trust/index.ts';
+import { certificateId } from '../../pki/x509/index.ts';
+import { minute } from '../../domain/time.ts';
+import type { SignedTrustBundle } from '../../proto/index.ts';
+import type { KindHandlers } from '../kinds/handler.ts';
+import type { CrashHook } from '../state/crash-points.ts';
+import type { Identity } from '../state/identity.ts';
+import type { IdentityStore } from '../state/identity-store.ts';
+import type { Journal } from '../state/journal.ts';
+import type { MarksStore } from '../state/marks.ts';
+import type { SpecStore } from '../state/spec-store.ts';
+import type { StatusSink } from '../state/status-file.ts';
+import { heldTrustOf, judgeOfferedTrust, type TrustOffer } from '../trust/offered-trust.ts';
+import type { ServerClock } from '../trust/server-clock.ts';
+import type { AdmissionState, AdmittedCommand } from './admission.ts';
+import { Executor } from './executor.ts';
+import type { AgentLog } from './log.ts';
+
+export interface AgentPorts {
+  readonly identity: IdentityStore;
+  readonly marks: MarksStore;
+  readonly spec: SpecStore;
+  readonly journal: Journal;
+  readonly clock: ServerClock;
+  readonly handlers: KindHandlers;
+  readonly status: StatusSink;
+  readonly log: AgentLog;
+  readonly crash: CrashHook;
+  readonly minOverlapMs: number;
+  /** The machine's own clock. */
+  readonly wallMs: () => number;
+  readonly onFinished: (id: string) => void;
+  readonly onProgress: (report: { id: string; done: number; total: number; note: string }) => void;
+  readonly onFatal: (error: unknown) => void;
+}
+
+/** How far a signed issue time may move the floor past what the clock shows: one signer with a bad clock must not stop a node. */
+const floorStepMs = 5 * minute;
+const compactEveryMs = minute;
+
+export class AgentState {
+  readonly #ports: AgentPorts;
+  readonly executor: Executor;
+  #tookUp = false;
+  #compactedAtSteadyMs = 0;
+  #held: HeldTrust;
+
+  constructor(ports: AgentPorts) {
+    this.#ports = ports;
+    this.#held = heldTrustOf(ports.identity.current.identity);
+    this.executor = new Executor({
+      journal: ports.journal,
+      handlers: ports.handlers,
+      now: () => ports.clock.now(),
+      crash: ports.crash,
+      log: ports.log,
+      onFinished: (id) => this.#finished(id),
+      onProgress: ports.onProgress,
+      onFatal: ports.onFatal,
+    });
+  }
+
+  get identity(): Identity {
+    return this.#ports.identity.current.identity;
+  }
+  get journal(): Journal {
+    return this.#ports.journal;
+  }
+  get marks(): MarksStore {
+    return this.#ports.marks;
+  }
+  get spec(): SpecStore {
+    return this.#ports.spec;
+  }
+  get clock(): ServerClock {
+    return this.#ports.clock;
+  }
+  get log(): AgentLog {
+    return this.#ports.log;
+  }
+  get capabilities(): readonly string[] {
+    return Object.keys(this.#ports.handlers).sort();
+  }
+
+  wallMs(): number {
+    return this.#ports.wallMs();
+  }
+
+  crash(point: Parameters<CrashHook>[0]): void {
+    this.#ports.crash(point);
+  }
+
+  held(): HeldTrust {
+    return this.#held;
+  }
+
+  admission(upgradeRequired: boolean): AdmissionState {
+    const { nodeId, trustDomain, generation, role } = this.identity;
+    const held = this.#held;
+    return {
+      nodeId,
+      trustDomain,
+      generation,
+      role,
+      epoch: this.marks.current.epoch,
+      upgradeRequired,
+      findDigest: (id) => this.journal.find(id)?.digest,
+      verify: ({ body, signature }, now) => void verifyIntent({ purpose: 'command', body, signature, roots: held.roots, now, required: held.signaturesRequired }),
+    };
+  }
+
+  /** Durable first, acknowledged then, started last (delivery rule 4). */
+  async accept(command: AdmittedCommand, acknowledge: () => void): Promise<void> {
+    const { id, kind, digest, seq, expiresAtMs, body } = command;
+    const accepted = { id, kind, digest, seq, expiresAtMs, body };
+    try {
+      await this.journal.received(accepted);
+    } catch (error) {
+      // Without a journal nothing can be promised; a redial would not help.
+      this.#ports.onFatal(error);
+      throw error;
+    }
+    this.clock.proves(Math.min(command.issuedAtMs, this.clock.now() + floorStepMs));
+    this.log.info({ commandId: id, kind, seq: seq.toString() }, 'command accepted');
+    this.#ports.status.update({ lastCommand: { id, kind, state: 'accepted', atMs: this.clock.now() } });
+    acknowledge();
+    this.executor.submit(accepted);
+  }
+
+  /** Server time is known: what an earlier run left behind may go on. Once. */
+  takeUp(): void {
+    if (this.#tookUp) return;
+    this.#tookUp = true;
+    this.executor.recover();
+  }
+
+  /** Judges, and makes durable before it counts. */
+  async offerTrust(signed: SignedTrustBundle): Promise<TrustOffer> {
+    const { identity, minOverlapMs, status } = this.#ports;
+    const offer = judgeOfferedTrust(this.#held, signed, { joinKey: this.identity.joinKey, now: this.clock.now(), minOverlapMs });
+    if (offer.kind !== 'taken') return offer;
+    const { bundle, signaturesRequired } = offer.held;
+    await identity.update((current) => ({ ...current, identity: { ...current.identity, trust: bundle, signaturesRequired } }));
+    this.#held = offer.held;
+    const roots = offer.held.roots.map(certificateId);
+    this.log.info({ trustVersion: offer.held.version, roots }, 'trust bundle taken');
+    status.update({ trustVersion: String(offer.held.version), commandRoots: roots });
+    return offer;
+  }
+
+  /** Said once in the log, kept for `bcd status`. */
+  refused(reason: string, detail: string, commandId?: string): void {
+    this.log.warn({ reason, detail, ...(commandId === undefined ? {} : { commandId }) }, 'refused');
+    this.#ports.status.update({ lastRefusal: { atMs: this.clock.now(), reason, detail } });
+  }
+
+  failed(reason: string, detail: string): void {
+    this.#ports.status.update({ lastFailure: { atMs: this.clock.now(), reason, detail } });
+  }
+
+  /** Now and then: keep what is proven about the time, forget what may be forgotten. */
+  async housekeeping(): Promise<void> {
+    const now = this.clock.steadyMs();
+    if (now - this.#compactedAtSteadyMs < compactEveryMs) return;
+    this.#compactedAtSteadyMs = now;
+    const keepFloor = (): Promise<void> => this.marks.raise({ timeFloorMs: this.clock.floorMs });
+    await keepFloor();
+    await this.journal.compact(this.clock.now(), async (atLeastMs) => {
+      this.clock.proves(atLeastMs);
+      await keepFloor();
+    });
+  }
+
+  #finished(id: string): void {
+    const entry = this.journal.find(id);
+    this.#ports.status.update({ runningCommands: this.executor.running, lastCommand: { id, kind: entry?.kind ?? '', state: 'finished', atMs: this.clock.now() } });
+    this.#ports.onFinished(id);
+  }
+}

@@ -1,0 +1,48 @@
+/**
+ * Desired state as a daemon takes it (SPEC-010, SKEW-038): signed under a held root, for this node, of a newer generation. A section it
+ * does not know is reported as unsupported, never guessed at.
+ */
+import { ControlError } from '../../domain/errors.ts';
+import { verifyDesiredState } from '../../pki/envelope/index.ts';
+import type { HeldTrust } from '../../pki/trust/index.ts';
+import { decodeMessage, type DesiredState, type NodeSpec, NodeSpecSchema, SectionState } from '../../proto/index.ts';
+
+export interface AppliedSpec {
+  readonly generation: bigint;
+  /** An encoded NodeSpec. */
+  readonly spec: Uint8Array;
+}
+
+export const noSpec: AppliedSpec = Object.freeze({ generation: 0n, spec: new Uint8Array() });
+
+export interface SectionReport {
+  readonly section: string;
+  readonly state: SectionState;
+  readonly detail: string;
+}
+
+/** undefined when it is not newer than what is applied. @throws as verifyDesiredState; MALFORMED for a spec that does not decode */
+export function judgeDesiredState(applied: AppliedSpec, desired: DesiredState, at: { held: HeldTrust; nodeId: string; now: number }): AppliedSpec | undefined {
+  const { held, nodeId, now } = at;
+  const { body } = verifyDesiredState(desired, { roots: held.roots, required: held.signaturesRequired, trustDomain: held.trustDomain, nodeId, now });
+  if (body.generation <= applied.generation) return undefined;
+  decodeSpec(body.spec);
+  return { generation: body.generation, spec: body.spec };
+}
+
+export function decodeSpec(spec: Uint8Array): NodeSpec {
+  try {
+    return decodeMessage(NodeSpecSchema, spec, 'desiredStateBody');
+  } catch (cause) {
+    throw new ControlError('MALFORMED', 'the node spec does not decode', { cause, details: { reason: 'node-spec' } });
+  }
+}
+
+/** What becomes of each section; sections of a newer protocol show as unknown fields. */
+export function sectionReports(spec: NodeSpec): SectionReport[] {
+  const reports: SectionReport[] = [];
+  if (spec.daemon !== undefined) reports.push({ section: 'daemon', state: SectionState.APPLIED, detail: '' });
+  if (spec.access !== undefined) reports.push({ section: 'access', state: SectionState.UNSUPPORTED, detail: 'this daemon does not manage access' });
+  for (const { no } of spec.$unknown ?? []) reports.push({ section: `field-${no}`, state: SectionState.UNSUPPORTED, detail: 'this daemon does not know the section' });
+  return reports;
+}

@@ -1,0 +1,103 @@
+/** Waits for the moment of renewal and renews; looks again at least each minute, so that a machine that slept misses nothing (C48). */
+import { codeOf } from '../../domain/errors.ts';
+import { minute, second, showInstant } from '../../domain/time.ts';
+import { parseCertificate } from '../../pki/x509/index.ts';
+import { bounds } from '../../proto/index.ts';
+import type { IdentityStore } from '../state/identity-store.ts';
+import type { StatusSink } from '../state/status-file.ts';
+import { callGateway } from '../transport/call.ts';
+import { refusalFacts } from '../transport/grpc-status.ts';
+import { type ClientIdentity, dialPinned } from '../transport/pinned-connection.ts';
+import type { ServerClock } from '../trust/server-clock.ts';
+import type { AgentLog } from './log.ts';
+import { nextRenewalDelay, renewIdentity, renewsAt } from './renewal.ts';
+
+export interface RenewalLoopPorts {
+  readonly identity: IdentityStore;
+  readonly clock: ServerClock;
+  readonly clientIdentity: () => ClientIdentity;
+  readonly status: StatusSink;
+  readonly log: AgentLog;
+  readonly random: () => number;
+  /** The new identity is durable. */
+  readonly onRenewed: () => void;
+  readonly lookEveryMs?: number;
+  readonly callWithinMs?: number;
+}
+
+export class RenewalLoop {
+  readonly #ports: RenewalLoopPorts;
+  #timer: NodeJS.Timeout | undefined;
+  #failures = 0;
+  #notBeforeSteadyMs = 0;
+  #work: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(ports: RenewalLoopPorts) {
+    this.#ports = ports;
+  }
+
+  start(): void {
+    if (this.#stopped) return;
+    const dueInMs = this.dueAtMs() - this.#ports.clock.now();
+    const waitMs = Math.max(dueInMs, this.#notBeforeSteadyMs - this.#ports.clock.steadyMs(), 0);
+    this.#timer = setTimeout(() => {
+      this.#work = this.#look().finally(() => this.start());
+    }, Math.min(waitMs, this.#ports.lookEveryMs ?? minute));
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#work;
+  }
+
+  dueAtMs(): number {
+    const { identity } = this.#ports.identity.current;
+    return renewsAt(parseCertificate(identity.chain[0] as Uint8Array), identity.nodeId);
+  }
+
+  async #look(): Promise<void> {
+    const { clock } = this.#ports;
+    if (this.#stopped || clock.now() < this.dueAtMs() || clock.steadyMs() < this.#notBeforeSteadyMs) return;
+    try {
+      await this.renewNow();
+      this.#failures = 0;
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  async renewNow(): Promise<void> {
+    const { identity, clock, status, log } = this.#ports;
+    const before = identity.current;
+    const renewed = await renewIdentity(before, { clock, call: (request) => this.#call(request) });
+    await identity.update((current) => ({ key: renewed.key, identity: { ...current.identity, chain: renewed.identity.chain } }));
+    const leaf = parseCertificate(renewed.identity.chain[0] as Uint8Array);
+    log.info({ serial: leaf.serial, until: showInstant(leaf.notAfter) }, 'certificate renewed');
+    status.update({ certificateSerial: leaf.serial, certificateNotAfterMs: leaf.notAfter, renewsAtMs: this.dueAtMs() });
+    this.#ports.onRenewed();
+  }
+
+  async #call(request: Uint8Array): Promise<Uint8Array> {
+    const { identity, clock, clientIdentity, callWithinMs = 30 * second } = this.#ports;
+    const { gatewayUrl, gatewayServerName, servingCaPin } = identity.current.identity;
+    const connection = await dialPinned({ gateway: { gatewayUrl, gatewayServerName, servingCaPin }, client: clientIdentity(), now: clock.now(), timeoutMs: callWithinMs });
+    try {
+      return await callGateway(connection, { method: 'Renew', request, maxAnswerBytes: bounds.renewResponse, timeoutMs: callWithinMs });
+    } finally {
+      connection.destroy();
+    }
+  }
+
+  #failed(error: unknown): void {
+    const { log, status, clock, random } = this.#ports;
+    const { reason, pushbackMs } = refusalFacts(error);
+    const delayMs = nextRenewalDelay(this.#failures, pushbackMs, random);
+    this.#failures += 1;
+    this.#notBeforeSteadyMs = clock.steadyMs() + delayMs;
+    const detail = error instanceof Error ? error.message : String(error);
+    log.warn({ reason, code: codeOf(error), detail, delayMs }, 'certificate not renewed');
+    status.update({ lastFailure: { atMs: clock.now(), reason: `renew-${reason === '' ? codeOf(error).toLowerCase() : reason}`, detail } });
+  }
+}

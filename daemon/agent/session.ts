@@ -1,0 +1,295 @@
+/**
+ * What one welcomed session means to the daemon: frames in, decisions out. All state that outlives the session is the agent's
+ * (AgentState); two sessions may overlap while a gateway drains, and the newer epoch wins.
+ */
+import { fromBinary } from '@bufbuild/protobuf';
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { ControlError } from '../../domain/errors.ts';
+import { approverSetDigest } from '../../pki/trust/index.ts';
+import { parseCertificate } from '../../pki/x509/index.ts';
+import {
+  type Command,
+  CommandRejectReason,
+  CommandResultSchema,
+  type DesiredState,
+  type HelloSchema,
+  PROTOCOL_VERSION,
+  type RevocationNotice,
+  type ServerFrame,
+  type SignedTrustBundle,
+  type Welcome,
+} from '../../proto/index.ts';
+import type { SessionStream } from '../transport/session-stream.ts';
+import { daemonVersion } from '../version.ts';
+import { admitCommand } from './admission.ts';
+import type { AgentState } from './agent-state.ts';
+import { decodeSpec, judgeDesiredState, noSpec, sectionReports } from './desired-state.ts';
+
+/** Commands that found their lane full; more than this is a gateway that ignores the windows. */
+const heldBackMax = 64;
+/** A result whose receipt did not come is sent again after this. */
+const resendAfterMs = 60_000;
+
+export interface SessionFacts {
+  readonly gatewayId: string;
+  readonly epoch: bigint;
+  readonly reconnectWindowMs: number;
+  readonly welcomedAtSteadyMs: number;
+}
+
+export interface SessionEvents {
+  onWelcomed(session: AgentSession): void;
+  /** Dial again within [afterMs, afterMs + windowMs]; this session goes on meanwhile. */
+  onDrain(order: { afterMs: number; windowMs: number; reason: string }): void;
+}
+
+export class AgentSession {
+  readonly #state: AgentState;
+  readonly #events: SessionEvents;
+  readonly #heldBack: Command[] = [];
+  readonly #sentAtSteadyMs = new Map<string, number>();
+  readonly #beats = new Map<bigint, number>();
+  readonly #helloAtSteadyMs: number;
+  #stream: SessionStream | undefined;
+  #facts: SessionFacts | undefined;
+  #upgradeRequired = false;
+
+  constructor(state: AgentState, events: SessionEvents) {
+    this.#state = state;
+    this.#events = events;
+    this.#helloAtSteadyMs = state.clock.steadyMs();
+  }
+
+  /** undefined before Welcome. */
+  get facts(): SessionFacts | undefined {
+    return this.#facts;
+  }
+
+  close(): void {
+    this.#stream?.close();
+  }
+
+  async onFrame({ frame }: ServerFrame, stream: SessionStream): Promise<void> {
+    this.#stream = stream;
+    if (this.#facts === undefined && frame.case !== 'welcome') {
+      throw new ControlError('MALFORMED', `the first frame was ${frame.case ?? 'of an unknown kind'}, not welcome`, { details: { reason: 'first-frame-not-welcome' } });
+    }
+    switch (frame.case) {
+      case 'welcome':
+        return this.#onWelcome(frame.value);
+      case 'command':
+        return this.#onCommand(frame.value);
+      case 'desiredState':
+        return this.#onDesiredState(frame.value);
+      case 'resultReceipt':
+        return this.#onReceipt(frame.value.commandId);
+      case 'heartbeatAck':
+        return this.#onHeartbeatAck(frame.value);
+      case 'drain':
+        this.#state.log.info({ ...frame.value, $typeName: undefined }, 'the gateway is going away');
+        return this.#events.onDrain({ afterMs: frame.value.afterMs, windowMs: frame.value.windowMs, reason: frame.value.reason });
+      case 'revocation':
+        return this.#onRevocation(frame.value);
+      case 'cancelCommand':
+        return this.#state.executor.cancel(frame.value.commandId, frame.value.reason);
+      case undefined:
+        // A newer gateway's frame: nothing here depends on it.
+        return undefined;
+    }
+  }
+
+  /** Also sent again in mid-session, with a newer bundle. */
+  async #onWelcome(welcome: Welcome): Promise<void> {
+    const state = this.#state;
+    const isFirst = this.#facts === undefined;
+    state.clock.observe({ serverTimeMs: Number(welcome.serverTimeMs), sentAtSteadyMs: isFirst ? this.#helloAtSteadyMs : null });
+    if (isFirst) await this.#begin(welcome);
+    if (welcome.trust !== undefined) await this.#onTrust(welcome.trust);
+    if (!isFirst) return;
+    this.sendStatus();
+    this.#stream?.startHeartbeat(welcome.heartbeatIntervalMs);
+    this.#events.onWelcomed(this);
+    state.takeUp();
+    this.sendResults();
+  }
+
+  async #begin(welcome: Welcome): Promise<void> {
+    const state = this.#state;
+    const { min, max } = PROTOCOL_VERSION;
+    this.#upgradeRequired = welcome.upgradeRequired;
+    if (!welcome.upgradeRequired && (welcome.protocolVersion < min || welcome.protocolVersion > max)) {
+      throw new ControlError('UNSUPPORTED', `the gateway chose protocol version ${welcome.protocolVersion}, this daemon speaks ${min} to ${max}`, { details: { reason: 'protocol-version' } });
+    }
+    if (welcome.epoch < state.marks.current.epoch) {
+      state.refused('stale-epoch', `the gateway welcomed us in epoch ${welcome.epoch}, this daemon has seen ${state.marks.current.epoch}: its commands are refused`);
+    }
+    // Durable before a command of this session can be accepted: an older gateway is shut out from here on.
+    await state.marks.raise({ epoch: welcome.epoch });
+    this.#facts = { gatewayId: welcome.gatewayId, epoch: welcome.epoch, reconnectWindowMs: welcome.reconnectWindowMs, welcomedAtSteadyMs: state.clock.steadyMs() };
+    if (welcome.upgradeRequired) state.log.warn({ gatewayId: welcome.gatewayId }, 'the gateway no longer speaks this daemon’s protocol: replace the program');
+  }
+
+  async #onTrust(signed: SignedTrustBundle): Promise<void> {
+    const offer = await this.#state.offerTrust(signed);
+    if (offer.kind === 'taken') return this.sendStatus();
+    if (offer.kind === 'known') return;
+    const heldVersion = BigInt(this.#state.held().version);
+    this.#state.refused(`trust-${offer.reason}`, offer.detail);
+    this.#send({ frame: { case: 'trustRefused', value: { offeredVersion: offer.offeredVersion, heldVersion, reason: offer.reason, detail: offer.detail } } });
+  }
+
+  async #onCommand(command: Command): Promise<void> {
+    const state = this.#state;
+    const admission = admitCommand(state.admission(this.#upgradeRequired), command, state.clock.now());
+    switch (admission.kind) {
+      case 'reject':
+        state.refused(`command-${CommandRejectReason[admission.reason].toLowerCase().replaceAll('_', '-')}`, admission.detail, admission.id);
+        this.#send({ frame: { case: 'commandReject', value: { commandId: admission.id, seq: command.seq, reason: admission.reason, detail: admission.detail } } });
+        return;
+      case 'duplicate':
+        this.#ack(admission.id, { seq: command.seq, digest: admission.digest });
+        return this.sendResult(admission.id);
+      case 'accept':
+        if (!state.executor.hasRoom(admission.command.spec.lane)) return this.#holdBack(command);
+        await state.accept(admission.command, () => this.#ack(admission.command.id, { seq: command.seq, digest: admission.command.digest }));
+    }
+  }
+
+  /** Unacknowledged, so the gateway sends no more in this lane; judged again when there is room. */
+  #holdBack(command: Command): void {
+    if (this.#heldBack.length >= heldBackMax) {
+      throw new ControlError('RATE_LIMITED', `the gateway sent more than ${heldBackMax} commands beyond its windows`, { details: { reason: 'window-ignored' } });
+    }
+    this.#heldBack.push(command);
+  }
+
+  /** A command ended: there may be room. */
+  async admitHeldBack(): Promise<void> {
+    for (const command of this.#heldBack.splice(0)) await this.#onCommand(command);
+  }
+
+  async #onReceipt(commandId: string): Promise<void> {
+    this.#sentAtSteadyMs.delete(commandId);
+    await this.#state.journal.receipted(commandId);
+  }
+
+  async #onHeartbeatAck({ sequence, serverTimeMs }: { sequence: bigint; serverTimeMs: bigint }): Promise<void> {
+    const sentAtSteadyMs = this.#beats.get(sequence) ?? null;
+    if (sentAtSteadyMs === null) return;
+    for (const earlier of this.#beats.keys()) if (earlier <= sequence) this.#beats.delete(earlier);
+    this.#state.clock.observe({ serverTimeMs: Number(serverTimeMs), sentAtSteadyMs });
+    this.#stream?.heartbeatAnswered(sequence);
+    await this.#state.housekeeping();
+  }
+
+  async #onDesiredState(desired: DesiredState): Promise<void> {
+    const state = this.#state;
+    try {
+      const at = { held: state.held(), nodeId: state.identity.nodeId, now: state.clock.now() };
+      const next = this.#upgradeRequired ? undefined : judgeDesiredState(state.spec.current ?? noSpec, desired, at);
+      if (next === undefined) return;
+      await state.spec.save(next);
+      state.log.info({ generation: next.generation.toString() }, 'desired state taken');
+      this.sendStatus();
+    } catch (error) {
+      if (!(error instanceof ControlError)) throw error;
+      state.refused(`desired-state-${String(error.details['reason'] ?? error.code.toLowerCase())}`, error.message);
+    }
+  }
+
+  #onRevocation({ serial, reason }: RevocationNotice): void {
+    const detail = `certificate ${serial} was revoked${reason === '' ? '' : `: ${reason}`}`;
+    this.#state.log.error({ serial, reason }, 'this node was revoked');
+    this.#state.failed('revoked', detail);
+  }
+
+  /** Everything finished and not confirmed. */
+  sendResults(): void {
+    for (const { id } of this.#state.journal.unconfirmed()) this.sendResult(id);
+  }
+
+  sendResult(id: string): void {
+    const entry = this.#state.journal.find(id);
+    if (entry?.state !== 'finished' && entry?.state !== 'receipted') return;
+    const sent = this.#send({ frame: { case: 'commandResult', value: fromBinary(CommandResultSchema, entry.result) } });
+    if (!sent) return;
+    if (entry.state === 'finished') this.#sentAtSteadyMs.set(id, this.#state.clock.steadyMs());
+    this.#state.crash('after-result-sent');
+  }
+
+  #resendLateResults(): void {
+    const now = this.#state.clock.steadyMs();
+    for (const [id, sentAt] of this.#sentAtSteadyMs) if (now - sentAt > resendAfterMs) this.sendResult(id);
+  }
+
+  /** ROT-016: also right after a bundle was taken, so that no gate waits for a reconnect. */
+  sendStatus(): void {
+    const state = this.#state;
+    const held = state.held();
+    const spec = state.spec.current;
+    const value = {
+      trustVersion: BigInt(held.version),
+      specGeneration: spec?.generation ?? 0n,
+      sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec)),
+      daemonVersion,
+      uptimeSeconds: BigInt(Math.floor(process.uptime())),
+      runningCommands: state.executor.running,
+      certificateNotAfterMs: BigInt(parseCertificate(state.identity.chain[0] as Uint8Array).notAfter),
+      ...approverSetOf(state),
+    };
+    this.#send({ frame: { case: 'status', value } });
+  }
+
+  progress(report: { id: string; done: number; total: number; note: string }): void {
+    this.#send({ frame: { case: 'commandProgress', value: { commandId: report.id, done: BigInt(Math.round(report.done)), total: BigInt(Math.round(report.total)), note: report.note } } });
+  }
+
+  /** The beat of the stream; results whose receipt is late go out with it. */
+  heartbeat(sequence: bigint) {
+    this.#beats.set(sequence, this.#state.clock.steadyMs());
+    this.#resendLateResults();
+    return { frame: { case: 'heartbeat' as const, value: { sequence, timeMs: BigInt(this.#state.wallMs()) } } };
+  }
+
+  #ack(commandId: string, { seq, digest }: { seq: bigint; digest: string }): void {
+    this.#send({ frame: { case: 'commandAck', value: { commandId, seq, bodySha256: Buffer.from(digest, 'hex') } } });
+    this.#state.crash('after-ack');
+  }
+
+  #send(frame: Parameters<SessionStream['send']>[0]): boolean {
+    return this.#stream?.send(frame) ?? false;
+  }
+}
+
+/** What this daemon says first (ROT-015, SKEW-001, FRM-006, FRM-008). */
+export function helloOf(state: AgentState, bootId: string): MessageInitShape<typeof HelloSchema> {
+  return {
+    protoMin: PROTOCOL_VERSION.min,
+    protoMax: PROTOCOL_VERSION.max,
+    daemonVersion,
+    capabilities: [...state.capabilities],
+    trustVersion: BigInt(state.held().version),
+    bootId,
+    epochSeen: state.marks.current.epoch,
+    journalSeq: state.journal.highestSeq,
+    specGeneration: state.spec.current?.generation ?? 0n,
+    timeMs: BigInt(state.wallMs()),
+    role: state.identity.role,
+    ...approverSetOf(state),
+  };
+}
+
+/** DMN-027: the set it holds; nothing where there is none. */
+function approverSetOf(state: AgentState): { approverSetEpoch: bigint; approverSetSha256: Uint8Array } {
+  const { bundle } = state.held();
+  if (bundle.approverKeys.length === 0) return { approverSetEpoch: 0n, approverSetSha256: new Uint8Array() };
+  const quorum = {
+    approverKeys: bundle.approverKeys.map(({ kid, spkiDer }) => ({ kid, spki: spkiDer })),
+    approverThreshold: bundle.approverThreshold,
+    tiers: bundle.quorumTiers,
+    unbatchedDestructivePerHour: bundle.unbatchedDestructivePerHour,
+    approverSetSignatures: bundle.approverSetSignatures,
+    approverSetEpoch: bundle.approverSetEpoch,
+  };
+  return { approverSetEpoch: bundle.approverSetEpoch, approverSetSha256: Buffer.from(approverSetDigest(quorum), 'hex') };
+}

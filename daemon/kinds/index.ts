@@ -1,0 +1,22 @@
+/** The handlers of this daemon: one for each row of the kind table (KIND-002). */
+import type { CommandKind } from '../../domain/commands/kinds.ts';
+import type { KindHandler } from './handler.ts';
+import { type HostFiles, inventoryHandler } from './inventory.ts';
+import { logsCollectHandler, type LogSources } from './logs-collect.ts';
+import { rebootHandler, type RebootPorts } from './reboot.ts';
+import { type RestartPolicy, serviceRestartHandler } from './service-restart.ts';
+
+export interface KindPorts {
+  readonly host: HostFiles;
+  readonly reboot: RebootPorts;
+  readonly restart: RestartPolicy;
+  readonly logs: LogSources;
+}
+
+export const createKindHandlers = (ports: KindPorts): Readonly<Record<CommandKind, KindHandler>> =>
+  Object.freeze({
+    'inventory.refresh': inventoryHandler(ports.host),
+    'node.reboot': rebootHandler(ports.reboot),
+    'service.restart': serviceRestartHandler(ports.restart),
+    'logs.collect': logsCollectHandler(ports.logs),
+  });
