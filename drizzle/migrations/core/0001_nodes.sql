@@ -40,6 +40,7 @@ create table node_certs (
   primary key (issuer, serial)
 );
 create index node_certs_node on node_certs (node_id, generation);
+create index node_certs_end on node_certs (not_after);
 create index node_certs_revoked on node_certs (revocation_seq) where revocation_seq is not null;
 
 -- Revocations get their own commit-ordered number, so a slow transaction is never missed (H-16).

@@ -17,4 +17,5 @@ create table node_sessions (
 -- batched presence writes stay inside their page (HOT).
 create unique index node_sessions_live on node_sessions (node_id) where ended_at is null;
 create index node_sessions_ended on node_sessions (ended_at) where ended_at is not null;
+create index node_sessions_node on node_sessions (node_id, epoch);
 create index node_sessions_gateway on node_sessions (gateway_id) where ended_at is null;

@@ -39,6 +39,7 @@ create table node_commands (
 ) with (fillfactor = 85);
 create index node_commands_open on node_commands (node_id, seq) where state < 2;
 create index node_commands_deadline on node_commands (deadline) where state < 2;
+create index node_commands_finished on node_commands (finished_at) where state >= 2;
 
 -- Insert-only: the first result wins.
 create table node_results (

@@ -1,0 +1,21 @@
+import { pgTable, text } from 'drizzle-orm/pg-core';
+import { bytea, instantColumn } from './columns.ts';
+
+export const joinTokens = pgTable('join_tokens', {
+  id: text('id').primaryKey(),
+  secretSha256: bytea('secret_sha256').notNull(),
+  siteId: text('site_id').notNull(),
+  role: text('role').notNull(),
+  nodeId: text('node_id'),
+  createdBy: text('created_by').notNull(),
+  createdAt: instantColumn('created_at').notNull().defaultNow(),
+  expiresAt: instantColumn('expires_at').notNull(),
+  usedAt: instantColumn('used_at'),
+  usedByNode: text('used_by_node'),
+  usedCsrSha256: bytea('used_csr_sha256'),
+});
+
+export const renewReplays = pgTable('renew_replays', {
+  statementSha256: bytea('statement_sha256').primaryKey(),
+  expiresAt: instantColumn('expires_at').notNull(),
+});
