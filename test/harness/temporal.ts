@@ -58,9 +58,9 @@ export async function startTestTemporal(): Promise<TestTemporal> {
 /** The SDK has no option for it yet: the request is the same, with one field more. */
 function skipTime(connection: Connection): void {
   const service = connection.workflowService;
-  const start = service.startWorkflowExecution.bind(service) as (...args: unknown[]) => Promise<never>;
+  const start = service.startWorkflowExecution.bind(service) as unknown as (...args: unknown[]) => Promise<never>;
   const skipping = (request: object, ...rest: unknown[]): Promise<never> => start({ ...request, timeSkippingConfig: { enabled: true } }, ...rest);
-  service.startWorkflowExecution = skipping as typeof service.startWorkflowExecution;
+  service.startWorkflowExecution = skipping as unknown as typeof service.startWorkflowExecution;
 }
 
 const bundleFor = async (options: Partial<WorkerOptions>): Promise<Partial<WorkerOptions>> =>
