@@ -1,0 +1,115 @@
+/**
+ * The gateway's client of the api's internal listener: mutual TLS by the internal authority, request and response bytes
+ * relayed as they are.
+ *
+ *   POST /internal/v1/join    body: JoinRequest bytes   → 200, JoinResponse bytes
+ *   POST /internal/v1/renew   body: RenewRequest bytes, header x-bc-peer-chain: base64 DER certificates, comma-separated,
+ *                             leaf first, as proved in the node's TLS handshake → 200, RenewResponse bytes
+ *
+ * Any other status carries `{ code, message, details }` as JSON. A code of the table passes to the daemon as it is; what is
+ * not from the table, or INTERNAL, becomes services-unavailable: a fault behind us is no verdict on the daemon.
+ */
+import type { IncomingMessage } from 'node:http';
+import { Agent, request as httpsRequest } from 'node:https';
+import { ControlError, isCode } from '../domain/errors.ts';
+import { bounds } from '../proto/index.ts';
+import { refusal } from './grpc/refusals.ts';
+import type { GatewayServices } from './services.ts';
+import type { TlsMaterial } from './tls/material.ts';
+
+export interface ControlPlaneClientOptions {
+  /** https://host:port of the api's internal listener. */
+  readonly url: string;
+  /** The gateway's internal leaf, and the internal authority in `ca`. */
+  readonly tls: TlsMaterial;
+  /** The name the api's certificate must carry; default: the host of `url`. */
+  readonly serverName?: string;
+  readonly timeoutMs?: number;
+}
+
+export interface ControlPlaneClient extends GatewayServices {
+  /** Takes renewed files for the next connection. */
+  setTls(tls: TlsMaterial): void;
+  close(): void;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: Buffer;
+}
+
+export const peerChainHeader = 'x-bc-peer-chain';
+
+export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
+  const agentOf = (material: TlsMaterial): Agent =>
+    new Agent({ ...material, keepAlive: true, maxSockets: 32, minVersion: 'TLSv1.3', maxCachedSessions: 0, ...(serverName === undefined ? {} : { servername: serverName }) });
+  let agent = agentOf(tls);
+  const call = async (path: string, body: Uint8Array, options: { maxBytes: number; headers?: Record<string, string> }): Promise<Uint8Array> => {
+    const answer = await post(new URL(path, url), { body, agent, timeoutMs, ...options });
+    if (answer.status === 200) return answer.body;
+    throw problemOf(answer);
+  };
+  return {
+    join: (body) => call('/internal/v1/join', body, { maxBytes: bounds.joinResponse }),
+    renew: (body, { chain }) =>
+      call('/internal/v1/renew', body, {
+        maxBytes: bounds.renewResponse,
+        headers: { [peerChainHeader]: chain.map((der) => Buffer.from(der).toString('base64')).join(',') },
+      }),
+    setTls(next) {
+      const before = agent;
+      agent = agentOf(next);
+      before.destroy();
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+interface Post {
+  readonly body: Uint8Array;
+  readonly agent: Agent;
+  readonly timeoutMs: number;
+  readonly maxBytes: number;
+  readonly headers?: Record<string, string>;
+}
+
+function post(url: URL, { body, agent, timeoutMs, maxBytes, headers }: Post): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const away = (cause: unknown): void => reject(refusal('services-unavailable', { cause }));
+    const outgoing = httpsRequest(
+      url,
+      { method: 'POST', agent, headers: { 'content-type': 'application/x-protobuf', 'content-length': body.length, accept: 'application/x-protobuf', ...headers } },
+      (incoming) => void readAnswer(incoming, maxBytes).then(resolve, away),
+    );
+    outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
+    outgoing.once('error', away);
+    outgoing.end(body);
+  });
+}
+
+async function readAnswer(incoming: IncomingMessage, maxBytes: number): Promise<Answer> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of incoming as AsyncIterable<Buffer>) {
+    size += part.length;
+    if (size > maxBytes) throw new Error(`an answer of more than ${maxBytes} bytes`);
+    parts.push(part);
+  }
+  return { status: incoming.statusCode ?? 0, body: Buffer.concat(parts) };
+}
+
+function problemOf({ status, body }: Answer): ControlError {
+  const problem = parseProblem(body);
+  if (problem === null || problem.code === 'INTERNAL') return refusal('services-unavailable', { cause: new Error(`the control plane answered ${status}`) });
+  return new ControlError(problem.code, problem.message, { details: problem.details });
+}
+
+function parseProblem(body: Buffer): { code: ControlError['code']; message: string; details: Record<string, unknown> } | null {
+  try {
+    const { code, message, details } = JSON.parse(body.toString('utf8')) as Record<string, unknown>;
+    if (!isCode(code) || typeof message !== 'string') return null;
+    return { code, message, details: typeof details === 'object' && details !== null ? (details as Record<string, unknown>) : {} };
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,259 @@
+/**
+ * The gateway: terminates the daemons' TLS, keeps their sessions, delivers commands from the log, brings back what they
+ * answer, and relays Join and Renew to the control plane.
+ *
+ * It holds its own serving key and public keys, nothing else: it cannot sign a command, issue a certificate or change a
+ * trust bundle, and what it relays is signed end to end (TRN-004). A gateway that is taken over can delay and drop; it
+ * cannot make a machine do anything.
+ *
+ * Order of a start: revocations are loaded, the sessions of an earlier life are ended, the listener opens. Order of an end:
+ * Drain frames, the window, refusals for what stayed, GOAWAY, the last writes.
+ */
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import type { AddressInfo } from 'node:net';
+import type { Client } from 'pg';
+import { ControlError } from '../domain/errors.ts';
+import { isProtocolRange, PROTOCOL_VERSION, type ProtocolRange } from '../proto/index.ts';
+import { ConnectionTable } from './grpc/connections.ts';
+import { type GatewayLog, noLog } from './log.ts';
+import { type GatewayMetrics, noMetrics } from './metrics.ts';
+import { RenewLimit } from './renew-limit.ts';
+import { RevocationFeed } from './revocation/feed.ts';
+import { createRouter, type Router } from './router.ts';
+import { createSystemScheduler, type Scheduler } from './scheduler.ts';
+import type { GatewayServices } from './services.ts';
+import type { SessionTiming } from './session/core.ts';
+import { Notifications } from './session/notifications.ts';
+import { Sessions } from './session/sessions.ts';
+import type { PublishedTrust, SessionStore } from './session/store.ts';
+import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
+import type { TlsMaterial } from './tls/material.ts';
+
+export interface GatewayOptions {
+  readonly tls: TlsMaterial;
+  readonly tlsOptions?: ListenerOptions['tlsOptions'];
+  readonly trustDomain: string;
+  readonly gatewayId: string;
+  readonly store: SessionStore;
+  /** Without it nothing pokes, and the poll alone delivers. */
+  readonly connectListener?: () => Promise<Client>;
+  readonly services: GatewayServices;
+  readonly log?: GatewayLog;
+  readonly metrics?: GatewayMetrics;
+  readonly scheduler?: Scheduler;
+  readonly random?: () => number;
+  readonly protocol?: ProtocolRange;
+  readonly timing?: Partial<SessionTiming>;
+  readonly handshakesAtATime?: number;
+  /** A new trust bundle is handed out from now on. */
+  onTrust?(trust: PublishedTrust): void;
+}
+
+export interface DrainOptions {
+  /** Over which the daemons leave; default 10 s. */
+  readonly windowMs?: number;
+  /** After which those that stayed are ended; default the window and 5 s. */
+  readonly endAfterMs?: number;
+  readonly reason?: string;
+}
+
+export interface Gateway {
+  listen(at: { readonly host: string; readonly port: number }): Promise<AddressInfo>;
+  readonly address: AddressInfo | null;
+  readonly sessions: Sessions;
+  readonly revocations: RevocationFeed;
+  readonly connections: ConnectionTable;
+  setTls(material: TlsMaterial): void;
+  /** null when it can do its work, else what is wrong. */
+  notReady(): string | null;
+  drain(options?: DrainOptions): Promise<void>;
+  /** Drains without waiting: everything is told, ended and written. */
+  close(): Promise<void>;
+}
+
+const defaultTiming: SessionTiming = Object.freeze({ helloWithinMs: 10_000, heartbeatIntervalMs: 15_000, silentForMs: 50_000, reconnectWindowMs: 10_000 });
+
+/** What a gateway of this version can do, told in Welcome. */
+const capabilities = Object.freeze(['delivery.cursor', 'trust.midsession', 'drain.slots']);
+
+const pollPause = Object.freeze({ minMs: 1_000, maxMs: 2_000 });
+
+/** @throws INVALID_CONFIG for a protocol range that is none (SKEW-021), or a TLS set that does not fit together */
+export function createGateway(options: GatewayOptions): Gateway {
+  const protocol = options.protocol ?? PROTOCOL_VERSION;
+  if (!isProtocolRange(protocol)) {
+    throw new ControlError('INVALID_CONFIG', `protocol range ${protocol.min}..${protocol.max} is not 1 <= min <= max in whole numbers`, { details: { reason: 'protocol-range' } });
+  }
+  const parts = assemble(options, protocol);
+  const { listener, sessions, revocations, connections } = parts;
+  const timers: (() => void)[] = [];
+  let isClosed = false;
+  const finish = async (): Promise<void> => {
+    if (isClosed) return;
+    isClosed = true;
+    sessions.endAll();
+    connections.goaway();
+    await sessions.flush();
+    await settleTurns();
+    for (const cancel of timers.splice(0)) cancel();
+    connections.destroyAll();
+    await settleTurns();
+    await sessions.flush();
+    sessions.close();
+    revocations.close();
+    await parts.notifications?.close();
+  };
+  return {
+    sessions,
+    revocations,
+    connections,
+    get address() {
+      return listener.address;
+    },
+    async listen(at) {
+      await revocations.start();
+      await options.store.endSessionsOf(options.gatewayId);
+      await sessions.refreshTrust();
+      await bind(listener, at);
+      timers.push(...startTimers(parts));
+      parts.notifications?.start();
+      return listener.address as AddressInfo;
+    },
+    setTls: (material) => listener.setTls(material),
+    notReady: () => notReady(parts),
+    async drain({ windowMs = 10_000, endAfterMs = windowMs + 5_000, reason = 'shutdown' } = {}) {
+      listener.stopAccepting();
+      sessions.startDrain(windowMs, reason);
+      await waitUntilEmpty(sessions, { scheduler: parts.scheduler, endAfterMs });
+      await finish();
+    },
+    async close() {
+      listener.stopAccepting();
+      sessions.startDrain(defaultTiming.reconnectWindowMs, 'shutdown');
+      await finish();
+    },
+  };
+}
+
+interface Parts {
+  readonly scheduler: Scheduler;
+  readonly listener: DaemonListener;
+  readonly sessions: Sessions;
+  readonly revocations: RevocationFeed;
+  readonly connections: ConnectionTable;
+  readonly notifications: Notifications | null;
+}
+
+function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
+  const { store, log = noLog, metrics = noMetrics, scheduler = createSystemScheduler(), random = Math.random } = options;
+  const connections = new ConnectionTable({ scheduler, random, onCut: (why) => metrics.connectionCut(why) });
+  const sessions = new Sessions({
+    store,
+    terms: { gatewayId: options.gatewayId, protocol, capabilities, timing: { ...defaultTiming, ...options.timing } },
+    scheduler,
+    random,
+    log,
+    metrics,
+    onClosed: (stream, wasUseful) => router.sessionClosed(stream, wasUseful),
+    ...(options.onTrust === undefined ? {} : { onTrust: options.onTrust }),
+  });
+  const revocations = new RevocationFeed({
+    scheduler,
+    readAll: () => sessions.database.watch(() => store.readAllRevoked()),
+    readAfter: (seq) => sessions.database.watch(() => store.readRevocationsAfter(seq)),
+    onRevoked: (list) => sessions.onRevoked(list),
+    onError: (error) => {
+      metrics.databaseFailed('revocations');
+      log.warn({ err: error }, 'the revocation feed was not answered');
+    },
+  });
+  const router: Router = createRouter({
+    trustDomain: options.trustDomain,
+    services: options.services,
+    anchors: () => listener.anchors,
+    isRevoked: (certificate) => revocations.isRevoked(certificate),
+    renewLimit: new RenewLimit(),
+    connections,
+    sessions,
+    scheduler,
+    random,
+    log,
+    metrics,
+  });
+  const listener = createDaemonListener({
+    tls: options.tls,
+    scheduler,
+    ...(options.tlsOptions === undefined ? {} : { tlsOptions: options.tlsOptions }),
+    ...(options.handshakesAtATime === undefined ? {} : { handshakesAtATime: options.handshakesAtATime }),
+    onSession: (session) => void connections.add(session),
+    onSessionClosed: (session) => connections.remove(session),
+    onStream: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => router.onStream(stream, headers),
+  });
+  return { scheduler, listener, sessions, revocations, connections, notifications: createNotifications(options, { scheduler, sessions, log, metrics }) };
+}
+
+function createNotifications(
+  { connectListener, gatewayId }: GatewayOptions,
+  { scheduler, sessions, log, metrics }: { scheduler: Scheduler; sessions: Sessions; log: GatewayLog; metrics: GatewayMetrics },
+): Notifications | null {
+  if (connectListener === undefined) return null;
+  return new Notifications({
+    gatewayId,
+    scheduler,
+    connect: connectListener,
+    onPoke: (nodeIds) => {
+      metrics.pokeHeard();
+      sessions.poke(nodeIds);
+    },
+    onTrust: () => void sessions.refreshTrust(),
+    onLost: (error) => {
+      metrics.listenLost();
+      log.warn({ err: error }, 'the listening connection was lost');
+    },
+  });
+}
+
+/** The poll finds everything that no poke told of (B65). */
+function startTimers({ scheduler, sessions, connections }: Parts): (() => void)[] {
+  return [
+    scheduler.every({ minMs: 1_000, maxMs: 1_000 }, () => {
+      connections.sweep();
+      sessions.sweep();
+    }),
+    scheduler.every(pollPause, () => sessions.poke('sweep')),
+    scheduler.every({ minMs: 900, maxMs: 1_100 }, () => void sessions.refreshTrust()),
+  ];
+}
+
+function notReady({ listener, sessions }: Parts): string | null {
+  if (listener.address === null) return 'the listener is closed';
+  if (sessions.isDraining) return 'draining';
+  return sessions.database.isRefusing ? `the database is away for ${Math.round(sessions.database.awayForMs / 1_000)} s` : null;
+}
+
+function bind({ server }: DaemonListener, at: { readonly host: string; readonly port: number }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ ...at, backlog: 4_096 }, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+/** Looks each 100 ms whether the last session has left. */
+function waitUntilEmpty(sessions: Sessions, { scheduler, endAfterMs }: { readonly scheduler: Scheduler; readonly endAfterMs: number }): Promise<void> {
+  const until = scheduler.now() + endAfterMs;
+  return new Promise((resolve) => {
+    const look = (): void => {
+      if (sessions.size === 0 || scheduler.now() >= until) resolve();
+      else scheduler.after(100, look);
+    };
+    look();
+  });
+}
+
+/** Trailers, RST_STREAM and GOAWAY leave in the turns after they were written. */
+async function settleTurns(): Promise<void> {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise<void>((resolve) => void setImmediate(resolve));
+}

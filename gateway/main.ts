@@ -1,0 +1,114 @@
+/**
+ * Composition root of the gateway process: its TLS files, the database, the internal client. It is given no secret of the
+ * control plane and reads none.
+ */
+import { hostname } from 'node:os';
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { createDatabase } from '../drizzle/client.ts';
+import { hostField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
+import { createHealth } from '../runtime/health.ts';
+import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
+import { showAddress, toPortError } from '../runtime/ports.ts';
+import { recordHeartbeat, removeProcess } from '../services/processes.ts';
+import { createControlPlaneClient } from './control-plane-client.ts';
+import { createGateway, type Gateway } from './gateway.ts';
+import { addGauges, createPrometheusMetrics } from './prometheus.ts';
+import { createSystemScheduler } from './scheduler.ts';
+import { createPostgresStore } from './session/store-postgres.ts';
+import { readTlsFiles, type TlsFiles, watchTlsFiles } from './tls/watch-files.ts';
+
+const environment = z.object({
+  BETTER_COMPUTE_DATABASE_URL: z.string().min(1),
+  BETTER_COMPUTE_HOME: z.string().min(1).default('.better-compute'),
+  BETTER_COMPUTE_TLS: z.string().min(1).optional(),
+  BETTER_COMPUTE_TRUST_DOMAIN: z.string().min(1),
+  BETTER_COMPUTE_GATEWAY_ID: z.string().regex(/^[a-z0-9][a-z0-9.-]{0,62}$/, 'must be lower-case letters, digits, dots and dashes').default('gateway'),
+  BETTER_COMPUTE_GATEWAY_REGION: z.string().default(''),
+  BETTER_COMPUTE_GATEWAY_HOST: hostField('0.0.0.0'),
+  BETTER_COMPUTE_GATEWAY_PORT: portField(443),
+  BETTER_COMPUTE_METRICS_HOST: hostField(),
+  BETTER_COMPUTE_METRICS_PORT: portField(0),
+  BETTER_COMPUTE_INTERNAL_URL: z.url({ protocol: /^https$/, error: 'must be an https:// address' }),
+  BETTER_COMPUTE_LOG_LEVEL: logLevelField,
+});
+
+type Environment = z.infer<typeof environment>;
+
+const heartbeatPause = Object.freeze({ minMs: 9_000, maxMs: 11_000 });
+
+/** The files that issue-gateway and the deployment write (TLS-021). */
+function filesOf(env: Environment): { readonly daemon: TlsFiles; readonly internal: TlsFiles } {
+  const folder = resolve(env.BETTER_COMPUTE_TLS ?? join(env.BETTER_COMPUTE_HOME, 'tls'));
+  const at = (name: string): string => join(folder, name);
+  return {
+    daemon: { key: at('gateway.key'), cert: at('gateway.crt'), ca: at('node-ca.pem') },
+    internal: { key: at('internal-gateway.key'), cert: at('internal-gateway.crt'), ca: at('internal-ca.pem') },
+  };
+}
+
+async function start({ env: processEnv, log, fail }: ProcessContext): Promise<RunningProcess> {
+  const env = parseEnv(environment, processEnv);
+  const scheduler = createSystemScheduler();
+  const files = filesOf(env);
+  const gatewayId = env.BETTER_COMPUTE_GATEWAY_ID;
+  const [tls, internalTls] = await Promise.all([readTlsFiles(files.daemon), readTlsFiles(files.internal)]);
+  const database = createDatabase(env.BETTER_COMPUTE_DATABASE_URL, { applicationName: `gateway ${gatewayId}`, max: 16 });
+  const client = createControlPlaneClient({ url: env.BETTER_COMPUTE_INTERNAL_URL, tls: internalTls });
+  const health = createHealth({ process: 'gateway' });
+  const beat = async (trustVersionSeen: number | null): Promise<void> => {
+    const process_ = { id: `gateway/${gatewayId}`, kind: 'gateway', host: hostname(), pid: process.pid, version: '', bundleDigest: null, bundleGeneration: null } as const;
+    await recordHeartbeat(database, { ...process_, trustVersionSeen }, scheduler.now()).catch((err: unknown) => log.warn({ err }, 'the heartbeat was not recorded'));
+  };
+  const gateway: Gateway = createGateway({
+    tls,
+    trustDomain: env.BETTER_COMPUTE_TRUST_DOMAIN,
+    gatewayId,
+    store: createPostgresStore(database, scheduler.now),
+    connectListener: () => database.connect(),
+    services: client,
+    log,
+    metrics: createPrometheusMetrics(health.registry),
+    scheduler,
+    onTrust: ({ version }) => void beat(version),
+  });
+  addGauges(health.registry, () => gateway);
+  health.check('gateway', () => {
+    const wrong = gateway.notReady();
+    if (wrong !== null) throw new Error(wrong);
+  });
+  const at = await listen(gateway, env);
+  const metrics = await health.listen({ host: env.BETTER_COMPUTE_METRICS_HOST, port: env.BETTER_COMPUTE_METRICS_PORT });
+  const reported = { scheduler, onError: (error: Error) => log.error({ err: error }, error.message) };
+  const watches = [
+    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), { ...reported, served: tls, onReload: () => log.info({}, 'gateway serving certificate reloaded') }),
+    watchTlsFiles(files.internal, (next) => client.setTls(next), { ...reported, served: internalTls }),
+  ];
+  await beat(gateway.sessions.publishedVersion);
+  const stopBeating = scheduler.every(heartbeatPause, () => void beat(gateway.sessions.publishedVersion));
+  void fail;
+  return {
+    addresses: { gateway: at, metrics: metrics.address },
+    async stop() {
+      for (const watch of watches) watch.close();
+      stopBeating();
+      await gateway.drain({ windowMs: 5_000, endAfterMs: 8_000 });
+      await removeProcess(database, `gateway/${gatewayId}`).catch(() => undefined);
+      client.close();
+      await metrics.close();
+      await database.close();
+    },
+  };
+}
+
+async function listen(gateway: Gateway, env: Environment): Promise<string> {
+  const at = { host: env.BETTER_COMPUTE_GATEWAY_HOST, port: env.BETTER_COMPUTE_GATEWAY_PORT };
+  try {
+    const { address, port } = await gateway.listen(at);
+    return showAddress({ host: address, port });
+  } catch (error) {
+    throw toPortError(error, { ...at, who: 'the gateway', setBy: 'BETTER_COMPUTE_GATEWAY_PORT' }) ?? error;
+  }
+}
+
+await runProcess({ name: 'gateway', start });

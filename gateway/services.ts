@@ -1,0 +1,10 @@
+/**
+ * The gateway's only way to the control plane, as a port: it relays bytes and can forge none (TRN-004, JOIN-021). The wire
+ * client is control-plane-client.ts; a process that hosts both roles passes the services themselves.
+ */
+export interface GatewayServices {
+  /** An encoded JoinRequest → an encoded JoinResponse. @throws ControlError */
+  join(request: Uint8Array): Promise<Uint8Array>;
+  /** An encoded RenewRequest → an encoded RenewResponse. `peer.chain` is what TLS proved: DER, leaf first. @throws ControlError */
+  renew(request: Uint8Array, peer: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array>;
+}

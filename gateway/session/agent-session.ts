@@ -1,0 +1,335 @@
+/**
+ * The I/O around one session's state machine: a stream, a reader, and nothing that is made anew per frame. The object is the
+ * only thing the gateway keeps of a session; its handlers are shared by all (measured: closures per session are what makes
+ * idle sessions expensive).
+ *
+ * Threat model of this file: a peer that never reads, one that reads a little, one that sends without end. Commands wait
+ * while the stream is backed up, everything else ends the session above the send budget (outbound.ts), a stream that moves
+ * no byte for too long is cut, and a peer that floods is read from more slowly.
+ */
+import type { ServerHttp2Stream } from 'node:http2';
+import { type AgentFrame, AgentFrameSchema, bounds, decodeMessage, ProtocolError, type TrustRefused } from '../../proto/index.ts';
+import { isControlError } from '../../domain/errors.ts';
+import { MessageReader } from '../grpc/message.ts';
+import { okTrailers } from '../grpc/metadata.ts';
+import { type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
+import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
+import { SessionCore, type ServerFrameInit, type SessionEffects, type SessionTerms } from './core.ts';
+import type { DispatchSession } from './dispatcher.ts';
+import { Outbound } from './outbound.ts';
+import type { HelloFacts } from './read-frames.ts';
+import { mergeReports, type PresentSession, type SessionReport } from './presence.ts';
+import type { RecordingSession } from './recorder.ts';
+import type { CommandAckRow, CommandRejectRow, CommandResultRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
+
+export const sessionLimits = Object.freeze({
+  /** Frames between two sweeps (one second) before the peer is made to wait. */
+  framesPerSweep: 5_000,
+  /** From trailers to the end of the stream. */
+  endWithinMs: 5_000,
+});
+
+export interface SessionPeer {
+  readonly nodeId: string;
+  readonly role: string;
+  readonly certIssuer: string;
+  readonly certSerial: string;
+  readonly certNotAfter: number;
+  readonly address: string;
+}
+
+/** What a session asks of the gateway around it; one object for all sessions. */
+export interface SessionHost {
+  readonly terms: SessionTerms;
+  now(): number;
+  readonly random: () => number;
+  readonly isRecorderFull: boolean;
+  open(session: AgentSession, hello: HelloFacts): void;
+  record(session: AgentSession, said: { kind: 'ack'; row: CommandAckRow } | { kind: 'reject'; row: CommandRejectRow } | { kind: 'result'; row: CommandResultRow }): void;
+  reported(session: AgentSession, soon: boolean): void;
+  wake(session: AgentSession): void;
+  trustRefused(session: AgentSession, refused: TrustRefused): void;
+  ended(session: AgentSession, reason: string): void;
+  failed(session: AgentSession, error: unknown): void;
+  closed(session: AgentSession): void;
+}
+
+const sessionOf = Symbol('agent-session');
+
+interface WithSession {
+  [sessionOf]: AgentSession;
+}
+
+function onData(this: ServerHttp2Stream, chunk: Buffer): void {
+  (this as unknown as WithSession)[sessionOf].onChunk(chunk);
+}
+function onEnd(this: ServerHttp2Stream): void {
+  (this as unknown as WithSession)[sessionOf].onHalfClose();
+}
+function onClose(this: ServerHttp2Stream): void {
+  (this as unknown as WithSession)[sessionOf].onClose();
+}
+function onDrain(this: ServerHttp2Stream): void {
+  (this as unknown as WithSession)[sessionOf].onDrain();
+}
+/** 'close' follows and says all there is to say. */
+const onError = (): void => undefined;
+
+type PauseReason = 'opening' | 'recorder' | 'flood';
+
+export class AgentSession implements SessionEffects, DispatchSession, RecordingSession, PresentSession {
+  readonly id: string;
+  readonly peer: SessionPeer;
+  readonly core: SessionCore;
+  /** Recorded in the database, so its end must be too. */
+  isRecorded = false;
+  endReason = 'closed';
+  /** What the daemon reported since the last presence write; null for nothing. */
+  unwritten: SessionReport | null = null;
+  writtenSeenAt = 0;
+  readonly stream: ServerHttp2Stream;
+  readonly #outbound: Outbound;
+  readonly #host: SessionHost;
+  readonly #reader = new MessageReader(bounds.agentFrame);
+  #frames = 0;
+  #pausedFor: PauseReason | null = null;
+  #isBacklogged = false;
+  #endedAt = 0;
+
+  constructor(stream: ServerHttp2Stream, host: SessionHost, { id, peer }: { readonly id: string; readonly peer: SessionPeer }) {
+    this.id = id;
+    this.peer = peer;
+    this.stream = stream;
+    this.#outbound = new Outbound(stream);
+    this.#host = host;
+    this.core = new SessionCore(peer.nodeId, host.terms, host.now());
+    (stream as unknown as WithSession)[sessionOf] = this;
+    openResponse(stream);
+    stream.on('data', onData);
+    stream.on('end', onEnd);
+    stream.on('close', onClose);
+    stream.on('drain', onDrain);
+    stream.on('error', onError);
+  }
+
+  get nodeId(): string {
+    return this.peer.nodeId;
+  }
+
+  get epoch(): number {
+    return this.core.epoch;
+  }
+
+  get lastSeenAt(): number {
+    return this.core.lastFrameAt;
+  }
+
+  /** Bytes queued to the peer. */
+  get queuedBytes(): number {
+    return this.#outbound.queuedBytes;
+  }
+
+  // — from the stream
+
+  onChunk(chunk: Buffer): void {
+    if (this.core.phase === 'ended') return;
+    try {
+      this.#reader.push(chunk, this);
+    } catch (error) {
+      this.#fail(error);
+    }
+    if (this.core.phase === 'opening') this.#pause('opening');
+    else if (this.#frames > sessionLimits.framesPerSweep) this.#pause('flood');
+    else if (this.#host.isRecorderFull) this.#pause('recorder');
+  }
+
+  onMessage(message: Uint8Array): void {
+    if (this.core.phase === 'ended') return;
+    this.#frames += 1;
+    this.core.onFrame(this.#decode(message), this.#host.now(), this);
+  }
+
+  /** The daemon says goodbye; one that never said hello has not been a session. */
+  onHalfClose(): void {
+    if (this.core.phase === 'hello') return this.core.end('first-frame-not-hello', this);
+    if (this.core.phase === 'ended') return;
+    this.core.onClosed();
+    this.endReason = 'half-closed';
+    this.#endedAt = this.#host.now();
+    endStream(this.stream, okTrailers);
+  }
+
+  onClose(): void {
+    this.core.onClosed();
+    this.#host.closed(this);
+  }
+
+  onDrain(): void {
+    if (!this.#isBacklogged) return;
+    this.#isBacklogged = false;
+    this.#host.wake(this);
+  }
+
+  // — from the gateway
+
+  onOpened(opened: OpenedSession, trust: PublishedTrust | null): void {
+    this.core.onOpened(opened, { trust, now: this.#host.now() }, this);
+    this.#resume('opening');
+  }
+
+  onTrust(trust: PublishedTrust): void {
+    this.core.onTrust(trust, this.#host.now(), this);
+  }
+
+  onDesiredState(state: StoredDesiredState): void {
+    this.core.onDesiredState(state, this);
+  }
+
+  onReceipts(commandIds: readonly string[]): void {
+    this.core.onReceipts(commandIds, this);
+  }
+
+  onFenced(): void {
+    this.core.end('superseded', this);
+  }
+
+  onRefused(error: unknown): void {
+    this.#fail(error);
+  }
+
+  onRoom(): void {
+    this.#resume('recorder');
+  }
+
+  onRevoked(notice: { readonly serial: string; readonly reason: string; readonly revokedAt: number }): void {
+    this.core.onRevoked(notice, this);
+  }
+
+  onDrainSlot(slot: { readonly afterMs: number; readonly windowMs: number; readonly reason: string }): void {
+    this.core.onDrain(slot, this);
+  }
+
+  readFrom(): number | null {
+    return this.#isBacklogged ? null : this.core.readFrom();
+  }
+
+  deliver(commands: readonly QueuedCommand[]): boolean {
+    const takesMore = this.core.deliver(commands, { now: this.#host.now(), hasRoom: () => this.#outbound.hasRoom }, this);
+    this.#isBacklogged = !takesMore;
+    return takesMore;
+  }
+
+  outstanding(): string[] {
+    return this.core.outstanding();
+  }
+
+  onCancelled(commandId: string): void {
+    this.core.onCancelled(commandId, this);
+  }
+
+  /** Once a second: deadlines, the stalled stream, the one that does not end. */
+  sweep(now: number): void {
+    this.#frames = 0;
+    this.#resume('flood');
+    if (this.#endedAt !== 0) {
+      if (now - this.#endedAt >= sessionLimits.endWithinMs) this.stream.destroy();
+      return;
+    }
+    if (now >= this.peer.certNotAfter + 1_000 && this.core.phase !== 'hello') this.core.end('draining', this);
+    if (this.#outbound.isStalled(now)) this.#cut();
+    else this.core.sweep(now, this);
+  }
+
+  // — effects
+
+  open(hello: HelloFacts): void {
+    this.#host.open(this, hello);
+  }
+
+  send(frame: ServerFrameInit): void {
+    if (!this.#outbound.send(frame)) this.#cut();
+  }
+
+  ack(row: CommandAckRow): void {
+    this.#host.record(this, { kind: 'ack', row });
+  }
+
+  reject(row: CommandRejectRow): void {
+    this.#host.record(this, { kind: 'reject', row });
+  }
+
+  result(row: CommandResultRow): void {
+    this.#host.record(this, { kind: 'result', row });
+  }
+
+  report(report: SessionReport, soon: boolean): void {
+    this.unwritten = mergeReports(this.unwritten, report);
+    this.#host.reported(this, soon);
+  }
+
+  wake(): void {
+    this.#host.wake(this);
+  }
+
+  trustRefused(refused: TrustRefused): void {
+    this.#host.trustRefused(this, refused);
+  }
+
+  end(reason: RefusalReason, message?: string): void {
+    this.#finish(reason, refusal(reason, message === undefined ? {} : { message }));
+  }
+
+  // — inside
+
+  #decode(message: Uint8Array): AgentFrame {
+    try {
+      return decodeMessage(AgentFrameSchema, message, this.core.phase === 'hello' ? 'hello' : 'agentFrame');
+    } catch (cause) {
+      const isTooLarge = cause instanceof ProtocolError && cause.code === 'FRAME_TOO_LARGE';
+      throw refusal(isTooLarge ? 'frame-too-large' : 'undecodable-frame', { cause });
+    }
+  }
+
+  /** Ends the session for something that was thrown; what is not a refusal is a fault of ours and goes to the log. */
+  #fail(error: unknown): void {
+    if (this.core.phase === 'ended') return;
+    if (!isControlError(error)) this.#host.failed(this, error);
+    this.core.onClosed();
+    this.#finish(toWireRefusal(error, this.#host.random).reason, error);
+  }
+
+  /** What the open failed for. */
+  onOpenFailed(error: unknown): void {
+    this.#fail(error);
+    this.#resume('opening');
+  }
+
+  #finish(reason: string, error: unknown): void {
+    this.endReason = reason;
+    this.#endedAt = this.#host.now();
+    this.#host.ended(this, reason);
+    refuseStream(this.stream, toWireRefusal(error, this.#host.random));
+  }
+
+  /** The peer takes nothing: trailers would wait behind what it does not read. */
+  #cut(): void {
+    if (this.#endedAt !== 0) return;
+    this.core.onClosed();
+    this.endReason = 'send-budget';
+    this.#endedAt = this.#host.now();
+    this.#host.ended(this, 'send-budget');
+    cutStream(this.stream);
+  }
+
+  #pause(reason: PauseReason): void {
+    if (this.core.phase === 'ended') return;
+    this.#pausedFor = reason;
+    this.stream.pause();
+  }
+
+  #resume(reason: PauseReason): void {
+    if (this.#pausedFor !== reason) return;
+    this.#pausedFor = null;
+    if (!this.stream.destroyed) this.stream.resume();
+  }
+}

@@ -1,0 +1,320 @@
+/**
+ * One session as a state machine: frames in, effects out. No I/O, no clock, no stream; the same code runs under the gateway
+ * and under tests that feed it frame by frame.
+ *
+ *   hello → opening → open ⇄ draining → ended
+ *
+ * Invariants: the first frame is Hello and the first answer is Welcome (FRM-001, FRM-002); Welcome carries the published
+ * trust bundle, when it is newer than the daemon's, before any command (ROT-026); nothing is sent once the session ended; a
+ * frame case from a newer daemon is passed over (FRM-005); a session below our protocol range gets `daemon.upgrade` and
+ * nothing else (SKEW-014).
+ *
+ * Threat model: the peer holds a valid certificate of its node and may otherwise do as it likes. It can end or stall its own
+ * session; it can speak for no other node, because node id and epoch come from here, never from a frame (TRN-042).
+ */
+import { fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
+import type { AgentFrame, ServerFrameSchema, StatusReport, TrustRefused } from '../../proto/index.ts';
+import { isProtocolRange, negotiateProtocolVersion, type ProtocolRange } from '../../proto/index.ts';
+import { SignatureSchema } from '../../proto/index.ts';
+import type { RefusalReason } from '../grpc/refusals.ts';
+import { Delivery } from './delivery.ts';
+import { ackRow, approverSet, type HelloFacts, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
+import type { CommandAckRow, CommandRejectRow, CommandResultRow, OpenedSession, PublishedTrust, QueuedCommand, SessionTouch, StoredDesiredState } from './store.ts';
+
+export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
+
+/** What the machine asks of the world. */
+export interface SessionEffects {
+  /** Record the session; answer with `onOpened`, or end it. */
+  open(hello: HelloFacts): void;
+  send(frame: ServerFrameInit): void;
+  ack(row: CommandAckRow): void;
+  reject(row: CommandRejectRow): void;
+  result(row: CommandResultRow): void;
+  /** Something to record with the next presence write; soon, when a gate may wait for it. */
+  report(report: Omit<SessionTouch, 'sessionId' | 'lastSeenAt'>, soon: boolean): void;
+  /** There is room for commands that wait in the log. */
+  wake(): void;
+  trustRefused(refused: TrustRefused): void;
+  end(reason: RefusalReason, message?: string): void;
+}
+
+export interface SessionTiming {
+  readonly helloWithinMs: number;
+  readonly heartbeatIntervalMs: number;
+  /** Without a frame for this long the stream is dead, however alive the connection looks (B46). */
+  readonly silentForMs: number;
+  /** Spread of the redials after an unplanned loss. */
+  readonly reconnectWindowMs: number;
+}
+
+/** What all sessions of a gateway share. */
+export interface SessionTerms {
+  readonly gatewayId: string;
+  readonly protocol: ProtocolRange;
+  readonly capabilities: readonly string[];
+  readonly timing: SessionTiming;
+}
+
+type Phase = 'hello' | 'opening' | 'open' | 'draining' | 'ended';
+
+/** The one command a daemon below our protocol range may be sent. */
+export const upgradeKind = 'daemon.upgrade';
+
+/** Frames that may arrive between Hello and Welcome. */
+const mostEarlyFrames = 32;
+
+export class SessionCore {
+  readonly nodeId: string;
+  readonly #terms: SessionTerms;
+  #phase: Phase = 'hello';
+  #epoch = 0;
+  #version = 0;
+  #isRestricted = false;
+  /** What the daemon holds, as far as it said; offers never go below. */
+  #trustHeld = 0;
+  #specHeld = 0;
+  #since: number;
+  #lastFrameAt: number;
+  #early: AgentFrame[] | null = null;
+  #delivery: Delivery | null = null;
+
+  constructor(nodeId: string, terms: SessionTerms, now: number) {
+    this.nodeId = nodeId;
+    this.#terms = terms;
+    this.#since = now;
+    this.#lastFrameAt = now;
+  }
+
+  get phase(): Phase {
+    return this.#phase;
+  }
+
+  /** 0 before the session is open. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  get lastFrameAt(): number {
+    return this.#lastFrameAt;
+  }
+
+  /** Takes commands: open, and not on its way out (B38). */
+  get isDeliverable(): boolean {
+    return this.#phase === 'open';
+  }
+
+  /** @throws a refusal for a frame the protocol does not allow; the caller ends the stream with it */
+  onFrame(frame: AgentFrame, now: number, fx: SessionEffects): void {
+    this.#lastFrameAt = now;
+    switch (this.#phase) {
+      case 'ended':
+        return;
+      case 'hello':
+        return this.#onHello(frame, fx);
+      case 'opening':
+        return this.#onEarly(frame, fx);
+      case 'open':
+      case 'draining':
+        return this.#onOpenFrame(frame, now, fx);
+    }
+  }
+
+  /** The session is recorded: Welcome, and what came early. */
+  onOpened(opened: OpenedSession, { trust, now }: { readonly trust: PublishedTrust | null; readonly now: number }, fx: SessionEffects): void {
+    if (this.#phase !== 'opening') return;
+    this.#phase = 'open';
+    this.#epoch = opened.epoch;
+    this.#sendWelcome(trust, now, fx);
+    const early = this.#early ?? [];
+    this.#early = null;
+    for (const frame of early) this.onFrame(frame, now, fx);
+  }
+
+  /** The deployment publishes something else now: the open session hears of it at once (ROT-016). */
+  onTrust(trust: PublishedTrust, now: number, fx: SessionEffects): void {
+    if (this.#phase === 'open' && trust.version > this.#trustHeld) this.#sendWelcome(trust, now, fx);
+  }
+
+  onDesiredState(state: StoredDesiredState, fx: SessionEffects): void {
+    if (this.#phase !== 'open' || this.#isRestricted || state.generation <= this.#specHeld) return;
+    this.#specHeld = state.generation;
+    fx.send({ frame: { case: 'desiredState', value: { body: state.body, signature: fromBinary(SignatureSchema, state.signature) } } });
+  }
+
+  onReceipts(commandIds: readonly string[], fx: SessionEffects): void {
+    if (this.#phase !== 'open' && this.#phase !== 'draining') return;
+    for (const commandId of commandIds) fx.send({ frame: { case: 'resultReceipt', value: { commandId } } });
+  }
+
+  /** RevocationNotice is the last frame (REV-013). */
+  onRevoked(notice: { readonly serial: string; readonly reason: string; readonly revokedAt: number }, fx: SessionEffects): void {
+    if (this.#phase === 'ended') return;
+    if (this.#phase !== 'hello') {
+      const { serial, reason } = notice;
+      fx.send({ frame: { case: 'revocation', value: { serial, reason, revokedAtMs: BigInt(notice.revokedAt) } } });
+    }
+    this.end('revoked', fx);
+  }
+
+  /** The daemon is told first and keeps its session until it leaves or is ended (B37); it gets nothing new (B38). */
+  onDrain(slot: { readonly afterMs: number; readonly windowMs: number; readonly reason: string }, fx: SessionEffects): void {
+    if (this.#phase === 'open') fx.send({ frame: { case: 'drain', value: slot } });
+    if (this.#phase === 'hello' || this.#phase === 'opening') return this.end('draining', fx);
+    if (this.#phase === 'open') this.#phase = 'draining';
+  }
+
+  /** What time alone brings. */
+  sweep(now: number, fx: SessionEffects): void {
+    const { helloWithinMs, silentForMs } = this.#terms.timing;
+    if (this.#phase === 'hello' && now - this.#since >= helloWithinMs) this.end('hello-deadline', fx);
+    else if ((this.#phase === 'open' || this.#phase === 'draining') && now - this.#lastFrameAt >= silentForMs) this.end('heartbeat-lost', fx);
+  }
+
+  end(reason: RefusalReason, fx: SessionEffects): void {
+    if (this.#phase === 'ended') return;
+    this.#phase = 'ended';
+    fx.end(reason);
+  }
+
+  /** The stream is gone: nothing is sent any more. */
+  onClosed(): void {
+    this.#phase = 'ended';
+    this.#early = null;
+    this.#delivery = null;
+  }
+
+  /** Where to read the log on; null when nothing may be sent. */
+  readFrom(): number | null {
+    if (!this.isDeliverable) return null;
+    this.#delivery ??= new Delivery();
+    this.#delivery.beginRead();
+    return this.#delivery.readFrom();
+  }
+
+  /** Sends what may be sent of one read. @returns false when it stopped because `hasRoom` said so */
+  deliver(commands: readonly QueuedCommand[], { now, hasRoom }: { readonly now: number; readonly hasRoom: () => boolean }, fx: SessionEffects): boolean {
+    const delivery = this.#delivery;
+    if (!this.isDeliverable || delivery === null) return true;
+    const only = this.#isRestricted ? upgradeKind : null;
+    let judgedTo = 0;
+    for (const command of commands) {
+      if (!hasRoom()) {
+        delivery.endRead(judgedTo);
+        return false;
+      }
+      if (delivery.judge(command, { now, only }) === 'send') this.#sendCommand(command, fx);
+      judgedTo = command.seq;
+    }
+    delivery.endRead(judgedTo);
+    return true;
+  }
+
+  outstanding(): string[] {
+    return this.#delivery?.outstanding() ?? [];
+  }
+
+  onCancelled(commandId: string, fx: SessionEffects): void {
+    if (!this.isDeliverable || this.#delivery === null) return;
+    if (this.#delivery.onEnd(commandId)) fx.wake();
+    fx.send({ frame: { case: 'cancelCommand', value: { commandId, reason: 'cancelled' } } });
+  }
+
+  #onHello({ frame }: AgentFrame, fx: SessionEffects): void {
+    if (frame.case !== 'hello') return this.end('first-frame-not-hello', fx);
+    const hello = readHello(frame.value);
+    if (!isProtocolRange(hello.protocol)) return this.end('invalid-protocol-range', fx);
+    const negotiated = negotiateProtocolVersion(this.#terms.protocol, hello.protocol);
+    if (negotiated.kind === 'gateway-too-old') return this.end('protocol-too-new', fx);
+    this.#version = negotiated.version;
+    this.#isRestricted = negotiated.kind === 'upgrade-required';
+    this.#trustHeld = hello.trustVersion ?? 0;
+    this.#specHeld = hello.specGeneration;
+    this.#phase = 'opening';
+    fx.open(hello);
+  }
+
+  #onEarly(frame: AgentFrame, fx: SessionEffects): void {
+    this.#early ??= [];
+    if (this.#early.push(frame) > mostEarlyFrames) this.end('overloaded', fx);
+  }
+
+  #onOpenFrame({ frame }: AgentFrame, now: number, fx: SessionEffects): void {
+    switch (frame.case) {
+      case 'heartbeat':
+        return fx.send({ frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now) } } });
+      case 'commandAck':
+        fx.ack(ackRow(this, frame.value));
+        if (this.#delivery?.onAck(frame.value.commandId) === true) fx.wake();
+        return;
+      case 'commandReject':
+        fx.reject(rejectRow(this, frame.value));
+        if (this.#delivery?.onEnd(frame.value.commandId) === true) fx.wake();
+        return;
+      case 'commandResult':
+        fx.result(resultRow(this, frame.value));
+        if (this.#delivery?.onEnd(frame.value.commandId) === true) fx.wake();
+        return;
+      case 'status':
+        return this.#onStatus(frame.value, fx);
+      case 'trustRefused':
+        return fx.trustRefused(frame.value);
+      case 'hello':
+        return this.end('second-hello', fx);
+      case 'commandProgress':
+      case undefined:
+        return;
+    }
+  }
+
+  #onStatus(status: StatusReport, fx: SessionEffects): void {
+    const version = safeCount(status.trustVersion, 'the trust version');
+    const isRaised = version > this.#trustHeld;
+    if (isRaised) this.#trustHeld = version;
+    const { approverSetEpoch, approverSetSha256 } = approverSet(status);
+    fx.report(
+      {
+        trustVersion: version === 0 ? null : version,
+        ...(status.daemonVersion === '' ? {} : { daemonVersion: safeText(status.daemonVersion, 64) }),
+        ...(approverSetSha256 === null ? {} : { approverSetEpoch, approverSetSha256 }),
+      },
+      isRaised,
+    );
+  }
+
+  #sendWelcome(trust: PublishedTrust | null, now: number, fx: SessionEffects): void {
+    const { gatewayId, capabilities, timing } = this.#terms;
+    const isNewer = trust !== null && trust.version > this.#trustHeld;
+    const bundle = isNewer ? { trust: { body: trust.body, signature: fromBinary(SignatureSchema, trust.signature) } } : {};
+    fx.send({
+      frame: {
+        case: 'welcome',
+        value: {
+          protocolVersion: this.#version,
+          capabilities: [...capabilities],
+          upgradeRequired: this.#isRestricted,
+          serverTimeMs: BigInt(now),
+          epoch: BigInt(this.#epoch),
+          heartbeatIntervalMs: timing.heartbeatIntervalMs,
+          reconnectWindowMs: timing.reconnectWindowMs,
+          gatewayId,
+          ...bundle,
+        },
+      },
+    });
+  }
+
+  #sendCommand(command: QueuedCommand, fx: SessionEffects): void {
+    fx.send({
+      frame: {
+        case: 'command',
+        value: {
+          body: command.body,
+          signature: fromBinary(SignatureSchema, command.signature),
+          seq: BigInt(command.seq),
+          epoch: BigInt(this.#epoch),
+        },
+      },
+    });
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * What of a node's log may be sent now: pure, one small object per session that has ever been given a command.
+ *
+ * Rules: per lane at most `laneWindows` commands are unacknowledged; lanes do not wait for one another, so each has its own
+ * cursor into the one log; a command is sent once per session; after a reconnect everything unfinished is sent again, and the
+ * daemon answers from its journal.
+ */
+import { type Lane, laneWindows } from '../../domain/commands/kinds.ts';
+import type { QueuedCommand } from './store.ts';
+
+const lanes = Object.freeze(Object.keys(laneWindows) as Lane[]);
+
+/** A lane this version does not know waits behind the narrowest rule it has. */
+const laneOf = (name: string): Lane => (Object.hasOwn(laneWindows, name) ? (name as Lane) : 'power');
+
+interface Outstanding {
+  readonly lane: Lane;
+  acked: boolean;
+}
+
+export type Verdict =
+  | 'send'
+  /** Sent before, too old, or not for this session: passed over for good. */
+  | 'skip'
+  /** Its lane has no room: read again later. */
+  | 'wait';
+
+export class Delivery {
+  readonly #cursor: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
+  readonly #unacked: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
+  readonly #outstanding = new Map<string, Outstanding>();
+  /** Lanes in which something was left behind at the last read. */
+  readonly #blocked = new Set<Lane>();
+
+  /** Where to read on; null when no lane has room. */
+  readFrom(): number | null {
+    let from: number | null = null;
+    for (const lane of lanes) {
+      if (this.#hasRoom(lane)) from = Math.min(from ?? Number.MAX_SAFE_INTEGER, this.#cursor[lane]);
+    }
+    return from;
+  }
+
+  /** Judges one command of a read and counts it when it is to be sent. Call in log order. */
+  judge(command: QueuedCommand, { now, only }: { readonly now: number; readonly only: string | null }): Verdict {
+    const lane = laneOf(command.lane);
+    if (command.seq <= this.#cursor[lane]) return 'skip';
+    if (this.#blocked.has(lane)) return 'wait';
+    if (only !== null && command.kind !== only) return 'skip';
+    if (command.deadline <= now) {
+      this.#cursor[lane] = command.seq;
+      return 'skip';
+    }
+    if (!this.#hasRoom(lane)) {
+      this.#blocked.add(lane);
+      return 'wait';
+    }
+    this.#cursor[lane] = command.seq;
+    this.#unacked[lane] += 1;
+    this.#outstanding.set(command.id, { lane, acked: false });
+    return 'send';
+  }
+
+  /** Before each read: what was left behind is looked at again. */
+  beginRead(): void {
+    this.#blocked.clear();
+  }
+
+  /** After it: a lane that left nothing behind is done up to the last command that was judged. */
+  endRead(judgedTo: number): void {
+    for (const lane of lanes) {
+      if (!this.#blocked.has(lane)) this.#cursor[lane] = Math.max(this.#cursor[lane], judgedTo);
+    }
+  }
+
+  /** @returns true when the ack made room that something waits for */
+  onAck(commandId: string): boolean {
+    const entry = this.#outstanding.get(commandId);
+    if (entry === undefined || entry.acked) return false;
+    entry.acked = true;
+    return this.#release(entry.lane);
+  }
+
+  /** Finished or refused by the daemon. @returns as onAck */
+  onEnd(commandId: string): boolean {
+    const entry = this.#outstanding.get(commandId);
+    if (entry === undefined) return false;
+    this.#outstanding.delete(commandId);
+    return entry.acked ? false : this.#release(entry.lane);
+  }
+
+  /** Sent and not finished: the ids a cancellation may name. */
+  outstanding(): string[] {
+    return [...this.#outstanding.keys()];
+  }
+
+  #hasRoom(lane: Lane): boolean {
+    return this.#unacked[lane] < laneWindows[lane];
+  }
+
+  #release(lane: Lane): boolean {
+    this.#unacked[lane] -= 1;
+    return this.#blocked.has(lane);
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * What a session has queued to its peer, counted here: Node bounds nothing on the way out (1,000 × 64 KiB to a peer that
+ * never reads = 62.5 MiB in memory), and `write` saying false stops nobody.
+ */
+import type { ServerHttp2Stream } from 'node:http2';
+import { encodeMessage, ServerFrameSchema } from '../../proto/index.ts';
+import { frameMessage } from '../grpc/message.ts';
+import type { ServerFrameInit } from './core.ts';
+
+export const outboundLimits = Object.freeze({
+  /** Bytes queued before the session ends. */
+  budgetBytes: 4 * 1024 * 1024,
+  /** Bytes queued before commands wait. */
+  backlogBytes: 256 * 1024,
+  /** A queue that moves no byte for this long is dead. */
+  stalledMs: 30_000,
+});
+
+export class Outbound {
+  readonly #stream: ServerHttp2Stream;
+  #sentBytes = 0;
+  #flushedAtSweep = 0;
+  #stalledSince = 0;
+
+  constructor(stream: ServerHttp2Stream) {
+    this.#stream = stream;
+  }
+
+  get queuedBytes(): number {
+    return this.#stream.writableLength;
+  }
+
+  get hasRoom(): boolean {
+    return this.#stream.writableLength < outboundLimits.backlogBytes;
+  }
+
+  /** @returns false, with nothing queued, when the frame would exceed the budget */
+  send(frame: ServerFrameInit): boolean {
+    if (this.#stream.destroyed || this.#stream.writableEnded) return true;
+    const framed = frameMessage(encodeMessage(ServerFrameSchema, frame, 'serverFrame'));
+    if (this.#stream.writableLength + framed.length > outboundLimits.budgetBytes) return false;
+    this.#sentBytes += framed.length;
+    this.#stream.write(framed);
+    return true;
+  }
+
+  /** Called once a second: true when the queue has not moved for too long. */
+  isStalled(now: number): boolean {
+    const flushed = this.#sentBytes - this.#stream.writableLength;
+    const isMoving = this.#stream.writableLength === 0 || flushed !== this.#flushedAtSweep;
+    this.#flushedAtSweep = flushed;
+    if (isMoving) this.#stalledSince = 0;
+    else if (this.#stalledSince === 0) this.#stalledSince = now;
+    return this.#stalledSince !== 0 && now - this.#stalledSince >= outboundLimits.stalledMs;
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * From frames of a daemon to rows for the database: every value a peer chose is bounded here, once, so that no frame can
+ * spoil the batch it is stored with (a NUL in a text, an instant out of range, a number above 2^53).
+ */
+import { toBinary } from '@bufbuild/protobuf';
+import { AnySchema } from '@bufbuild/protobuf/wkt';
+import { bounds, type CommandAck, type CommandReject, CommandRejectReason, type CommandResult, type Hello } from '../../proto/index.ts';
+import { refusal } from '../grpc/refusals.ts';
+import type { CommandAckRow, CommandRejectRow, CommandResultRow } from './store.ts';
+
+/** Whose session the frame came on. */
+export interface SessionKey {
+  readonly nodeId: string;
+  readonly epoch: number;
+}
+
+const longestText = 4_096;
+/** The last instant a timestamp column and a Date both hold, roughly the year 9999. */
+const lastInstant = 253_402_300_799_000;
+
+const bad = (what: string): Error => refusal('undecodable-frame', { message: `${what} is not what the protocol says` });
+
+/** Control characters except tab and line feed are dropped: PostgreSQL refuses NUL, and nobody needs the rest. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed
+const controls = /[\u0000-\u0008\u000b-\u001f\u007f\ud800-\udfff]/gu;
+
+const text = (value: string, longest = longestText): string => value.slice(0, longest).replace(controls, '');
+
+function commandId(value: string): string {
+  if (!/^[\x21-\x7e]{1,256}$/.test(value)) throw bad('a command id');
+  return value;
+}
+
+function count(value: bigint, what: string): number {
+  if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw bad(what);
+  return Number(value);
+}
+
+/** 0 is "not said"; what no calendar holds is not said either. */
+function instant(value: bigint): number | null {
+  return value === 0n || value > BigInt(lastInstant) ? null : Number(value);
+}
+
+export const ackRow = ({ nodeId, epoch }: SessionKey, ack: CommandAck): CommandAckRow => ({
+  nodeId,
+  epoch,
+  commandId: commandId(ack.commandId),
+  seq: count(ack.seq, 'the position of an ack'),
+});
+
+/** BAD_SIGNATURE → bad-signature; a reason this version does not know keeps its number. */
+export function rejectReasonName(reason: CommandRejectReason): string {
+  const name: string | undefined = CommandRejectReason[reason];
+  return name === undefined ? `reason-${reason}` : name.toLowerCase().replaceAll('_', '-');
+}
+
+export const rejectRow = ({ nodeId, epoch }: SessionKey, reject: CommandReject): CommandRejectRow => ({
+  nodeId,
+  epoch,
+  commandId: commandId(reject.commandId),
+  reason: rejectReasonName(reject.reason),
+  detail: text(reject.detail),
+});
+
+export function resultRow({ nodeId, epoch }: SessionKey, result: CommandResult): CommandResultRow {
+  const payload = result.payload === undefined ? null : toBinary(AnySchema, result.payload);
+  if (payload !== null && payload.length > bounds.commandResultPayload) {
+    throw refusal('frame-too-large', { message: `a result of ${payload.length} bytes exceeds the bound of ${bounds.commandResultPayload}` });
+  }
+  if (result.bodySha256.length !== 32) throw bad('the body digest of a result');
+  return {
+    nodeId,
+    epoch,
+    commandId: commandId(result.commandId),
+    outcome: result.outcome >= 1 && result.outcome <= 4 ? result.outcome : 2,
+    payload,
+    errorCode: text(result.errorCode, 128),
+    errorMessage: text(result.errorMessage),
+    startedAt: instant(result.startedAtMs),
+    finishedAt: instant(result.finishedAtMs),
+    bodySha256: result.bodySha256,
+  };
+}
+
+/** What Hello says, bounded. */
+export interface HelloFacts {
+  readonly protocol: { readonly min: number; readonly max: number };
+  readonly daemonVersion: string;
+  readonly capabilities: readonly string[];
+  /** null when the daemon reports none (SKEW-025). */
+  readonly trustVersion: number | null;
+  readonly bootId: string;
+  readonly specGeneration: number;
+  readonly approverSetEpoch: number | null;
+  readonly approverSetSha256: Uint8Array | null;
+}
+
+const mostCapabilities = 128;
+
+export function readHello(hello: Hello): HelloFacts {
+  const capabilities = [...new Set(hello.capabilities)];
+  if (capabilities.length > mostCapabilities || !capabilities.every((name) => /^[a-z0-9][a-z0-9.-]{0,62}$/.test(name))) throw bad('a capability');
+  return {
+    protocol: { min: hello.protoMin, max: hello.protoMax },
+    daemonVersion: text(hello.daemonVersion, 64),
+    capabilities,
+    trustVersion: hello.trustVersion === 0n ? null : count(hello.trustVersion, 'the trust version'),
+    bootId: text(hello.bootId, 64),
+    specGeneration: count(hello.specGeneration, 'the spec generation'),
+    ...approverSet(hello),
+  };
+}
+
+/** The digest of an approver set and its epoch travel together or not at all. */
+export function approverSet({ approverSetEpoch, approverSetSha256 }: { readonly approverSetEpoch: bigint; readonly approverSetSha256: Uint8Array }): {
+  readonly approverSetEpoch: number | null;
+  readonly approverSetSha256: Uint8Array | null;
+} {
+  if (approverSetSha256.length !== 32) return { approverSetEpoch: null, approverSetSha256: null };
+  return { approverSetEpoch: count(approverSetEpoch, 'the approver set epoch'), approverSetSha256 };
+}
+
+export { count as safeCount, text as safeText };

@@ -1,0 +1,79 @@
+/** The session store over PostgreSQL: the statements of drizzle/queries, put together as the port promises. */
+import { commandStates } from '../../domain/commands/states.ts';
+import { ControlError } from '../../domain/errors.ts';
+import type { Database, Executor } from '../../drizzle/client.ts';
+import { readOpenCommands, recordAcks, recordRejects, recordResults } from '../../drizzle/queries/dispatch.ts';
+import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
+import { readAllRevoked, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
+import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
+import { publishedTrust } from '../../drizzle/queries/trust.ts';
+import type { OpenCommands, ReadCursor, RecordedBatch, SessionBatch, SessionStore, StoredDesiredState } from './store.ts';
+
+export function createPostgresStore(db: Database, now: () => number): SessionStore {
+  return {
+    endSessionsOf: async (gatewayId) => void (await endSessionsOf(db, { gatewayId, reason: 'gateway-restarted', now: now() })),
+    openSession: (session) => openSession(db, session),
+    endSession: (sessionId, reason) => endSession(db, { sessionId, reason, now: now() }),
+    touchSessions: (touches) => touchSessions(db, touches),
+    readOpenCommands: (cursors, limitPerNode) => readOwned(db, cursors, limitPerNode),
+    cancelledAmong: (ids) => readCancelled(db, ids),
+    record: (batch) => record(db, batch, now()),
+    publishedTrust: () => publishedTrust(db),
+    findDesiredState: (nodeId) => findDesiredState(db, nodeId),
+    readAllRevoked: () => readAllRevoked(db, now()),
+    readRevocationsAfter: (seq) => readRevocationsAfter(db, seq),
+  };
+}
+
+const foreignEpochs = {
+  name: 'gateway-foreign-epochs',
+  text: `select u.node_id as "nodeId" from unnest($1::text[], $2::bigint[]) as u(node_id, epoch)
+         left join node_queue q on q.node_id = u.node_id where q.epoch is distinct from u.epoch`,
+};
+
+/**
+ * Commands first, ownership second: what a newer session may already have been given is dropped here, however long this
+ * process slept between the two.
+ */
+async function readOwned(db: Database, cursors: readonly ReadCursor[], limitPerNode: number): Promise<OpenCommands> {
+  const commands = await readOpenCommands(db, cursors, limitPerNode);
+  const rows = await db.query<{ nodeId: string }>(foreignEpochs, [cursors.map((c) => c.nodeId), cursors.map((c) => c.epoch)]);
+  if (rows.length === 0) return { commands, fenced: [] };
+  const fenced = new Set(rows.map((row) => row.nodeId));
+  return { commands: commands.filter((command) => !fenced.has(command.nodeId)), fenced: [...fenced] };
+}
+
+const cancelled = {
+  name: 'gateway-cancelled',
+  text: `select id from node_commands where id = any($1::text[]) and state = ${commandStates.cancelled}`,
+};
+
+async function readCancelled(db: Executor, ids: readonly string[]): Promise<string[]> {
+  if (ids.length === 0) return [];
+  return (await db.query<{ id: string }>(cancelled, [ids])).map((row) => row.id);
+}
+
+/** One transaction for everything the sessions of this gateway said in one tick: one commit, and no ack without its result. */
+async function record(db: Database, { acks, rejects, results }: SessionBatch, now: number): Promise<RecordedBatch> {
+  const inner = async (tx: Database): Promise<RecordedBatch> => {
+    const acked = await recordAcks(tx, acks, now);
+    const rejected = await recordRejects(tx, rejects, now);
+    const ended = await recordResults(tx, results, now);
+    return {
+      settled: [...ended.stored, ...ended.unknown],
+      fenced: [...acked.fenced, ...rejected.fenced, ...ended.fenced],
+      unknown: ended.unknown,
+    };
+  };
+  return db.transaction((tx) => inner(nested(tx, db)));
+}
+
+/** The queries open a transaction of their own; inside one, that is the one we are in. */
+const nested = (tx: Executor, db: Database): Database => ({ ...tx, db: db.db, pool: db.pool, connect: db.connect, close: db.close, transaction: (work) => work(tx) });
+
+async function findDesiredState(db: Executor, nodeId: string): Promise<StoredDesiredState | null> {
+  const spec = await findStoredSpec(db, nodeId);
+  if (spec === undefined) throw new ControlError('NOT_FOUND', `node ${nodeId} is not known`, { details: { reason: 'unknown-node' } });
+  if (spec.body === null || spec.signature === null) return null;
+  return { generation: spec.generation, body: spec.body, signature: spec.signature };
+}

@@ -1,0 +1,111 @@
+/**
+ * The door in front of the TLS server: sockets are accepted paused, and only a few handshakes run at a time.
+ *
+ * A full mutual handshake costs over a millisecond of the one JavaScript thread. Without a door, two thousand reconnecting
+ * nodes are all half-way through at once and every live session waits behind them; with eight at a time the live ones stay
+ * within tens of milliseconds and half-done handshakes hold little memory (measured). What waits too long, or does not fit in
+ * the queue, is closed: a daemon that is told nothing backs off and dials again.
+ */
+import type { Socket } from 'node:net';
+import type { Scheduler } from '../scheduler.ts';
+
+export interface AdmissionOptions {
+  /** Handshakes at a time. */
+  readonly slots: number;
+  /** Sockets that may wait; more are closed at once. */
+  readonly maxWaiting: number;
+  readonly waitAtMostMs: number;
+  readonly scheduler: Scheduler;
+  /** Starts the handshake; its end comes back through `finished`, or as the socket's close. */
+  admit(socket: Socket): void;
+}
+
+interface Waiting {
+  readonly socket: Socket;
+  readonly since: number;
+}
+
+interface Running {
+  readonly socket: Socket;
+  readonly onClose: () => void;
+}
+
+interface Peer {
+  readonly remoteAddress?: string | undefined;
+  readonly remotePort?: number | undefined;
+}
+
+export class Admission {
+  readonly #options: AdmissionOptions;
+  /** By address and port of the peer: the TLS socket knows no other way back to the raw one. */
+  readonly #running = new Map<string, Running>();
+  readonly #queue: Waiting[] = [];
+  #closed = false;
+
+  constructor(options: AdmissionOptions) {
+    this.#options = options;
+  }
+
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /** A socket that was accepted with `pauseOnConnect`. */
+  offer(socket: Socket): void {
+    socket.on('error', ignore);
+    if (this.#closed || this.#queue.length >= this.#options.maxWaiting) {
+      socket.destroy();
+      return;
+    }
+    this.#queue.push({ socket, since: this.#options.scheduler.now() });
+    this.#next();
+  }
+
+  /** The handshake of the peer is over, well or badly. */
+  finished(peer: Peer): void {
+    this.#release(keyOf(peer));
+  }
+
+  /** Closes what waits and what is in handshake. */
+  close(): void {
+    this.#closed = true;
+    for (const { socket } of this.#queue.splice(0)) socket.destroy();
+    for (const { socket } of this.#running.values()) socket.destroy();
+  }
+
+  #next(): void {
+    const { slots, waitAtMostMs, scheduler } = this.#options;
+    while (this.#running.size < slots) {
+      const next = this.#queue.shift();
+      if (next === undefined) return;
+      // A peer that left while it waited has no address any more.
+      const isStale = next.socket.remotePort === undefined || scheduler.now() - next.since > waitAtMostMs;
+      if (isStale || next.socket.destroyed) next.socket.destroy();
+      else this.#admit(next.socket);
+    }
+  }
+
+  #admit(socket: Socket): void {
+    const key = keyOf(socket);
+    const onClose = (): void => this.#release(key);
+    this.#running.set(key, { socket, onClose });
+    socket.once('close', onClose);
+    this.#options.admit(socket);
+  }
+
+  #release(key: string): void {
+    const entry = this.#running.get(key);
+    if (entry === undefined) return;
+    this.#running.delete(key);
+    entry.socket.off('close', entry.onClose);
+    this.#next();
+  }
+}
+
+const ignore = (): void => undefined;
+
+const keyOf = ({ remoteAddress, remotePort }: Peer): string => `${remoteAddress ?? ''}|${remotePort ?? 0}`;
