@@ -22,10 +22,12 @@ const purposes = Object.freeze({
 const say = (line) => process.stderr.write(`${line}\n`);
 
 await runScript(async () => {
-  const purpose = process.argv[process.argv.indexOf('--for') + 1];
-  const steps = process.argv.includes('--for') && Object.hasOwn(purposes, purpose ?? '') ? purposes[purpose] : undefined;
+  const [flag, purpose = ''] = process.argv.slice(2);
+  const steps = flag === '--for' && Object.hasOwn(purposes, purpose) ? purposes[purpose] : undefined;
   if (steps === undefined)
-    throw new SetupError(`--for ${purpose ?? ''} is not a purpose`, `use one of: ${Object.keys(purposes).join(', ')}`, { exit: 2 });
+    throw new SetupError(`"${process.argv.slice(2).join(' ')}" names no purpose`, `use --for ${Object.keys(purposes).join(', --for ')}`, {
+      exit: 2,
+    });
   assertNode();
   const lock = await waitForLock(join(projectRoot, '.cache', 'setup.lock'), {
     timeoutMs: 15 * 60_000,

@@ -35,9 +35,10 @@ export async function startPostgres({
   mkdirSync(dirname(log), { recursive: true, mode: 0o700 });
   const account = await databaseAccount();
   const binaries = postgresBinaries(account);
-  const state = await initialised({ home: resolve(home), account, binaries });
-  await clearStalePid(state.data);
+  const known = knownCluster(resolve(home));
+  if (known !== null) await clearStalePid(known.data);
   const chosen = await claimPort({ port, who: 'the embedded PostgreSQL', setBy });
+  const state = known ?? (await newCluster({ home: resolve(home), account, binaries }));
   const engine = await startKept({
     name: 'PostgreSQL',
     command: join(binaries, 'bin', 'postgres'),
@@ -71,20 +72,20 @@ function serverSettings({ port, data, settings }) {
   return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 }
 
-/** @returns {Promise<{ data: string, password: string }>} */
-async function initialised({ home, account, binaries }) {
+/** null when this state folder has no database yet. @returns {{ data: string, password: string } | null} */
+function knownCluster(home) {
   const pointer = join(home, 'postgres.json');
-  if (existsSync(pointer)) {
-    const state = readPointer(pointer);
-    if (existsSync(join(state.data, 'PG_VERSION'))) return state;
-    throw new SetupError(
-      `the database of ${home} is gone: ${state.data} holds no data`,
-      `restore it, or begin anew by moving ${home} away`,
-    );
-  }
+  if (!existsSync(pointer)) return null;
+  const state = readPointer(pointer);
+  if (existsSync(join(state.data, 'PG_VERSION'))) return state;
+  throw new SetupError(`the database of ${home} is gone: ${state.data} holds no data`, `restore it, or begin anew by moving ${home} away`);
+}
+
+async function newCluster({ home, account, binaries }) {
   const data = join(dataPlace(home, account), 'data');
   const password = randomBytes(24).toString('base64url');
   await createCluster({ data, account, binaries, password });
+  const pointer = join(home, 'postgres.json');
   writeFileSync(`${pointer}.new`, `${JSON.stringify({ data, password })}\n`, { mode: 0o600 });
   renameSync(`${pointer}.new`, pointer);
   return { data, password };

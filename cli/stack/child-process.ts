@@ -1,0 +1,216 @@
+/**
+ * One process of ours under the supervisor: started, waited for until it says where it listens, started again when it ends
+ * by itself, stopped when asked.
+ *
+ * Invariants: it gets the environment of its row and nothing else of ours (a gateway never sees the secret); it holds our end of
+ * a pipe as its stdin, so it ends when we do, however we do; its log goes to a file of its own.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { ControlError } from '../../domain/errors.ts';
+import { second } from '../../domain/time.ts';
+import { createBackoff } from './backoff.ts';
+import type { Entry } from './entries.ts';
+
+export interface ChildDefinition {
+  readonly name: string;
+  readonly entry: Entry;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly logFile: string;
+}
+
+export interface Child {
+  readonly name: string;
+  /** Of the process that runs now; 0 between two. */
+  pid(): number;
+  signal(name: NodeJS.Signals): void;
+  /** Resolves when it has ended for good. */
+  stop(): Promise<void>;
+}
+
+type Say = (line: string) => void;
+
+const readyWithinMs = 60 * second;
+/** After SIGTERM; its own drain is shorter. */
+const stopWithinMs = 25 * second;
+const largestLogBytes = 32 * 1024 * 1024;
+
+/**
+ * Starts it and waits for its ready line. Later ends of it are told and repaired, not thrown.
+ *
+ * @throws UNAVAILABLE (or what the process itself said) when it cannot start the first time
+ */
+export async function startChild(
+  definition: ChildDefinition,
+  { say, onReady }: { say: Say; onReady?: (pid: number) => void },
+): Promise<Child> {
+  turnLog(definition.logFile);
+  const state: ChildState = { current: null, stopping: false, finished: Promise.resolve() };
+  const first = launch(definition);
+  state.current = first;
+  try {
+    await first.ready;
+  } catch (error) {
+    await end(first);
+    throw error;
+  }
+  onReady?.(first.pid);
+  state.finished = keep(definition, state, { say, onReady });
+  return {
+    name: definition.name,
+    pid: () => state.current?.pid ?? 0,
+    signal: (signal) => void state.current?.process.kill(signal),
+    stop: async () => {
+      state.stopping = true;
+      state.wake?.();
+      if (state.current !== null) await end(state.current);
+      await state.finished;
+    },
+  };
+}
+
+interface ChildState {
+  current: Launched | null;
+  stopping: boolean;
+  finished: Promise<void>;
+  /** Cuts the wait before a restart. */
+  wake?: () => void;
+}
+
+interface Launched {
+  readonly process: ChildProcess;
+  readonly pid: number;
+  readonly startedAt: number;
+  readonly ready: Promise<void>;
+  /** How it ended, for people. */
+  readonly ended: Promise<string>;
+}
+
+async function keep(
+  definition: ChildDefinition,
+  state: ChildState,
+  { say, onReady }: { say: Say; onReady: ((pid: number) => void) | undefined },
+): Promise<void> {
+  const backoff = createBackoff();
+  for (;;) {
+    const launched = state.current;
+    if (launched === null) return;
+    const how = await launched.ended;
+    state.current = null;
+    if (state.stopping) return;
+    const waitMs = backoff.next(performance.now() - launched.startedAt);
+    say(`${definition.name} ended by itself (${how}); starting it again in ${waitMs / second} s, its log is ${definition.logFile}`);
+    await pause(state, waitMs);
+    if (state.stopping) return;
+    const next = launch(definition);
+    state.current = next;
+    await next.ready.then(
+      () => {
+        say(`${definition.name} is back (pid ${next.pid})`);
+        onReady?.(next.pid);
+      },
+      () => end(next),
+    );
+  }
+}
+
+function pause(state: ChildState, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    state.wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+}
+
+function launch({ name, entry, args, env, logFile }: ChildDefinition): Launched {
+  const log = openSync(logFile, 'a', 0o600);
+  const process_ = spawn(process.execPath, [...entry.args, ...args], {
+    stdio: ['pipe', 'pipe', log],
+    env: { ...env, BETTER_COMPUTE_READY: 'json', BETTER_COMPUTE_EXIT_WITH_PARENT: '1' },
+    // A group of its own: Ctrl-C reaches the supervisor alone, which stops everything in order.
+    detached: true,
+  });
+  closeSync(log);
+  process_.stdin?.on('error', () => undefined);
+  const from = logSize(logFile);
+  const ended = new Promise<string>((resolve) => {
+    process_.on('error', (error) => resolve(error.message));
+    process_.on('close', (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
+  });
+  return {
+    process: process_,
+    pid: process_.pid ?? 0,
+    startedAt: performance.now(),
+    ended,
+    ready: readiness(process_, { name, ended, lastWords: () => lastWords(logFile, from) }),
+  };
+}
+
+interface ReadyOptions {
+  readonly name: string;
+  readonly ended: Promise<string>;
+  readonly lastWords: () => string | null;
+}
+
+async function readiness(child: ChildProcess, { name, ended, lastWords: words }: ReadyOptions): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(failure(name, `was not ready within ${readyWithinMs / second} s`, words())), readyWithinMs);
+  });
+  const gone = ended.then((how) => {
+    throw failure(name, `ended while starting (${how})`, words());
+  });
+  gone.catch(() => undefined);
+  try {
+    await Promise.race([readyLine(child), gone, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function readyLine(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    if (child.stdout === null) return;
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      if (line.startsWith('{"ready":true')) resolve();
+    });
+  });
+}
+
+function failure(name: string, what: string, words: string | null): ControlError {
+  return new ControlError('UNAVAILABLE', `${name} ${what}${words === null ? '' : `: ${words}`}`, {
+    details: { reason: 'process-did-not-start', process: name },
+  });
+}
+
+/** The `error:` line a process of ours leaves behind. */
+function lastWords(logFile: string, from: number): string | null {
+  const text = readFileSync(logFile).subarray(from).toString('utf8');
+  return (
+    text
+      .split('\n')
+      .findLast((line) => line.startsWith('error: '))
+      ?.slice('error: '.length) ?? null
+  );
+}
+
+async function end({ process: child, ended }: Launched): Promise<void> {
+  // A process that was stopped (SIGSTOP) would not hear the rest.
+  child.kill('SIGCONT');
+  child.kill('SIGTERM');
+  child.stdin?.end();
+  const cut = setTimeout(() => child.kill('SIGKILL'), stopWithinMs);
+  await ended;
+  clearTimeout(cut);
+}
+
+const logSize = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+
+/** One older log is kept. */
+function turnLog(path: string): void {
+  if (logSize(path) > largestLogBytes) renameSync(path, `${path}.1`);
+}

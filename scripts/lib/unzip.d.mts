@@ -1,0 +1,1 @@
+export function readFromZip(archive: Buffer, wanted: (name: string) => boolean): Buffer | null;
