@@ -20,6 +20,13 @@ async function ask(url: string, text: string): Promise<unknown[]> {
   }
 }
 
+/** A state folder the database's account can pass through. */
+function openHome(): string {
+  const home = scratchFolder();
+  chmodSync(home, 0o711);
+  return home;
+}
+
 const pointerOf = (home: string): { data: string; password: string } =>
   JSON.parse(readFileSync(join(home, 'postgres.json'), 'utf8')) as { data: string; password: string };
 
@@ -43,8 +50,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('starts anew, keeps what is written, and stops without a trace', async () => {
-    const home = scratchFolder();
-    chmodSync(home, 0o711);
+    const home = openHome();
     const first = await start(home);
     assert.match(first.url, /^postgresql:\/\/better_compute:[\w-]{32}@127\.0\.0\.1:\d+\/better_compute$/);
     assert.deepEqual(
@@ -64,7 +70,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('lets nobody in without the password, and the superuser not at all over TCP', async () => {
-    const home = scratchFolder();
+    const home = openHome();
     const { url } = await start(home);
     await assert.rejects(ask(url.replace(/:[\w-]{32}@/, ':wrong@'), 'select 1'), {
       message: 'password authentication failed for user "better_compute"',
@@ -89,8 +95,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('survives its own SIGKILL: the next start ends what is left and recovers', async () => {
-    const home = scratchFolder();
-    chmodSync(home, 0o711);
+    const home = openHome();
     const first = await start(home);
     await ask(first.url, 'create table kept as select 7 as value');
     process.kill(first.pid, 'SIGKILL');
@@ -100,8 +105,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('is not kept from starting by a pid file whose pid now belongs to someone else', async () => {
-    const home = scratchFolder();
-    chmodSync(home, 0o711);
+    const home = openHome();
     await stop(await start(home));
     const { data } = pointerOf(home);
     writeFileSync(join(data, 'postmaster.pid'), `${process.pid}\n${data}\n`);
@@ -137,8 +141,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('shows the last lines of its log when it cannot start', async () => {
-    const home = scratchFolder();
-    chmodSync(home, 0o711);
+    const home = openHome();
     await stop(await start(home));
     const settings = { max_connections: 'none' };
     await assert.rejects(startPostgres({ home, settings }), (error: Error & { hint: string }) => {
@@ -149,8 +152,7 @@ describe('the embedded PostgreSQL', function () {
   });
 
   it('never uses a data folder that was half made', async () => {
-    const home = scratchFolder();
-    chmodSync(home, 0o711);
+    const home = openHome();
     mkdirSync(join(home, 'postgres', 'data.new'), { recursive: true });
     writeFileSync(join(home, 'postgres', 'data.new', 'PG_VERSION'), '18\n');
     assert.deepEqual(await ask((await start(home)).url, 'select 1 as one'), [{ one: 1 }]);
