@@ -27,23 +27,32 @@ export interface CreateCertificateOptions {
 }
 
 /** The certificate, checked whole, as DER. Failures as for makeCertificate. */
-export const createCertificate = async (options: CreateCertificateOptions): Promise<Uint8Array> => (await makeCertificate(options)).der;
+export const createCertificate = async ({ template, issuer, signer }: CreateCertificateOptions): Promise<Uint8Array> => {
+  const authority = issuer === 'self' ? null : parseKnownCertificate(issuer.certificate);
+  return (await makeCertificate({ template, issuer: authority, signer })).der;
+};
+
+/** As createCertificate takes, with the issuer read. */
+export interface MakeCertificateOptions {
+  readonly template: CertificateTemplate;
+  /** null: self-signed. */
+  readonly issuer: Certificate | null;
+  readonly signer: Signer;
+}
 
 /**
  * The certificate, parsed and checked: whole, or by sample for the kind of certificate that `sampledKind` stands for (everything but
  * serial, times, key and URIs is the same in all of a kind). INVALID_INPUT: the template contradicts itself or cannot be
  * written. INVALID_CONFIG: the signer is not the issuer's key. INTERNAL (`signed-other`): what was signed is not what was asked.
  */
-export const makeCertificate = async (options: CreateCertificateOptions, sampledKind?: object): Promise<Certificate> => {
-  const { template, signer } = options;
-  const issuer = options.issuer === 'self' ? null : parseKnownCertificate(options.issuer.certificate);
+export const makeCertificate = async ({ template, issuer, signer }: MakeCertificateOptions, sampledKind?: object): Promise<Certificate> => {
   assertTemplate(template);
   assertSigner(signer, issuer === null ? template.spki : issuer.spki);
   const asked = { template, issuer, ski: keyIdentifierOf(template.spki) };
   const tbs = encodeTbs(asked);
   const signature = derFromRawSignature(await signer.sign(tbs));
   const der = encodeDerSequence(tbs, signatureAlgorithm, encodeDerBitString(signature));
-  return sampledKind === undefined || issuer === null ? checkWhole(der, asked) : checkByKind(der, { ...asked, issuer }, sampledKind);
+  return sampledKind === undefined || issuer === null ? checkWhole(der, asked) : checkByKind({ der, signature, asked: { template, issuer, ski: asked.ski } }, sampledKind);
 };
 
 const invalid = (reason: string, message: string): ControlError => new ControlError('INVALID_INPUT', message, { details: { reason } });
@@ -102,29 +111,35 @@ interface Model {
 const sampleEvery = 64;
 const models = new WeakMap<Certificate, WeakMap<object, Model>>();
 
-const checkByKind = (der: Uint8Array, asked: IssuedByAuthority, kind: object): Certificate => {
+type IssuedByAuthority = AskedCertificate & { readonly issuer: Certificate };
+
+interface Made {
+  readonly der: Uint8Array;
+  /** DER ECDSA-Sig-Value. */
+  readonly signature: Uint8Array;
+  readonly asked: IssuedByAuthority;
+}
+
+const checkByKind = (made: Made, kind: object): Certificate => {
+  const { der, asked } = made;
   const ofIssuer = models.get(asked.issuer) ?? new WeakMap<object, Model>();
   const model = ofIssuer.get(kind);
   if (model !== undefined && model.count < sampleEvery) {
     model.count += 1;
-    return checkAgainst(model.certificate, der, asked);
+    return checkAgainst(model.certificate, made);
   }
   const certificate = checkWhole(der, asked);
   models.set(asked.issuer, ofIssuer.set(kind, { certificate, count: 1 }));
   return certificate;
 };
 
-type IssuedByAuthority = AskedCertificate & { readonly issuer: Certificate };
-
-const checkAgainst = (model: Certificate, der: Uint8Array, asked: IssuedByAuthority): Certificate => {
+const checkAgainst = (model: Certificate, { der, signature, asked }: Made): Certificate => {
   const outer = new DerReader(der);
   const reader = outer.open(tags.sequence);
   const tbs = reader.readWhole(tags.sequence);
   const spki = findAskedKey(new DerReader(tbs).open(tags.sequence), asked);
-  const isSigned = reader.skip(signatureAlgorithm);
-  const signature = reader.readBitOctets();
+  const isSigned = reader.skip(signatureAlgorithm) && sameBytes(reader.readBitOctets(), signature);
   if (spki === null || !isSigned || !reader.isAtEnd || !outer.isAtEnd) throw fault('value');
-  rawFromDerSignature(signature);
   return certificateOf({ der, tbs, signature }, bodyLike(model, asked, spki));
 };
 

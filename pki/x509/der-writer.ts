@@ -31,10 +31,18 @@ export const encodeDerSequence = (...parts: readonly Uint8Array[]): Uint8Array =
 export const encodeDerSet = (...parts: readonly Uint8Array[]): Uint8Array =>
   encodeDer(tags.set, ...[...parts].sort((left, right) => Buffer.compare(left, right)));
 
+/** One value whose content is a text of single-octet characters. */
+export const encodeDerLatin1 = (tag: number, text: string): Uint8Array => {
+  const out = Buffer.allocUnsafe(1 + lengthSize(text.length) + text.length);
+  out.write(text, writeHeader(out, tag, text.length), 'latin1');
+  return out;
+};
+
 /** A non-negative INTEGER of big-endian octets; leading zeros are dropped, a sign octet is put where it must be. */
 export const encodeDerInteger = (magnitude: Uint8Array): Uint8Array => {
-  const start = magnitude.findIndex((octet) => octet !== 0);
-  const octets = start === -1 ? Uint8Array.of(0) : magnitude.subarray(start);
+  let start = 0;
+  while (start < magnitude.length - 1 && magnitude[start] === 0) start += 1;
+  const octets = start === 0 && magnitude.length > 0 ? magnitude : Uint8Array.from(magnitude.length === 0 ? [0] : magnitude.subarray(start));
   return (octets[0] as number) >= 0x80 ? encodeDer(tags.integer, Uint8Array.of(0), octets) : encodeDer(tags.integer, octets);
 };
 

@@ -215,9 +215,16 @@ export const encodeKeyUsage = (usage: readonly KeyUsage[]): Uint8Array =>
 export const encodeExtKeyUsage = (ekus: readonly string[]): Uint8Array =>
   encodeExtension(oids.extKeyUsage, false, encodeDerSequence(...ekus.map(encodeDerOid)));
 
-/** Identifiers are hex here, as they are read. */
-export const encodeSubjectKeyIdentifier = (identifier: string): Uint8Array =>
-  encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(Buffer.from(identifier, 'hex')));
+const identifierBytes = 20;
+const identifierHead = encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(new Uint8Array(identifierBytes))).subarray(0, -identifierBytes);
+
+/** Of a SHA-1 identifier in hex. Every certificate has another: written behind a head that is always the same. */
+export const encodeSubjectKeyIdentifier = (identifier: string): Uint8Array => {
+  const out = Buffer.allocUnsafe(identifierHead.length + identifierBytes);
+  out.set(identifierHead);
+  out.write(identifier, identifierHead.length, 'hex');
+  return out;
+};
 
 export const encodeAuthorityKeyIdentifier = (identifier: string): Uint8Array =>
   encodeExtension(oids.authorityKeyIdentifier, false, encodeDerSequence(encodeDer(tags.context(0), Buffer.from(identifier, 'hex'))));

@@ -4,7 +4,7 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 import { DerReader, tags } from './der-reader.ts';
-import { encodeDer } from './der-writer.ts';
+import { encodeDer, encodeDerLatin1 } from './der-writer.ts';
 import { malformed } from './malformed.ts';
 
 export const uriTag = tags.context(6);
@@ -60,8 +60,8 @@ const refuse = (kind: string, text: string): never => {
 
 /** The content of a GeneralNames sequence: URIs first, in order. INVALID_INPUT for a text that is not of its kind. */
 export const encodeGeneralNames = ({ uriSans, dnsSans, ipSans }: AlternativeNames): Uint8Array[] => [
-  ...uriSans.map((uri) => (isUri(uri) ? encodeDer(uriTag, Buffer.from(uri, 'latin1')) : refuse('a URI', uri))),
-  ...dnsSans.map((name) => (isDnsName(name) ? encodeDer(dnsTag, Buffer.from(name, 'latin1')) : refuse('a DNS name', name))),
+  ...uriSans.map((uri) => (isUri(uri) ? encodeDerLatin1(uriTag, uri) : refuse('a URI', uri))),
+  ...dnsSans.map((name) => (isDnsName(name) ? encodeDerLatin1(dnsTag, name) : refuse('a DNS name', name))),
   ...ipSans.map((ip) => encodeDer(ipTag, ipOctets(ip) ?? refuse('an IP address', ip))),
 ];
 

@@ -46,8 +46,7 @@ export const issueLeaf = async (options: IssueLeafOptions): Promise<Certificate>
     ekus: profile.ekus,
     ...nameReaders[profile.names](options),
   };
-  const { certificate, signer } = options.ca;
-  return makeCertificate({ template, issuer: { certificate }, signer }, profile.names === 'agent' ? profile : undefined);
+  return makeCertificate({ template, issuer, signer: options.ca.signer }, profile.names === 'agent' ? profile : undefined);
 };
 
 /**
@@ -73,7 +72,7 @@ export const issueCa = async (options: IssueCaOptions): Promise<Certificate> => 
     dnsSans: noNames,
     ipSans: noNames,
   };
-  return makeCertificate({ template, issuer: certificate === null ? 'self' : { certificate }, signer });
+  return makeCertificate({ template, issuer, signer });
 };
 
 const issuerOf = ({ issuer }: IssueCaOptions, profile: CaProfile): { certificate: Uint8Array | null; signer: Signer } => {

@@ -5,7 +5,6 @@
  */
 import { verify, type KeyObject } from 'node:crypto';
 import { DerReader, tags } from './der-reader.ts';
-import { encodeDerInteger, encodeDerSequence } from './der-writer.ts';
 import { malformed } from './malformed.ts';
 import { publicKeyOf } from './spki.ts';
 
@@ -33,10 +32,32 @@ export const assertRawSignature = (raw: Uint8Array): void => {
   if (!isScalar(raw, 0) || !isScalar(raw, 32)) throw malformed('signature', 'a signature value is out of range');
 };
 
-/** DER ECDSA-Sig-Value of a raw signature; MALFORMED when it is none. */
+/** Where the shortest form of the 32-octet integer at `at` begins; one octet before it when a sign octet must stand there. */
+const integerStart = (raw: Uint8Array, at: number): number => {
+  let start = at;
+  while (raw[start] === 0) start += 1;
+  return (raw[start] as number) >= 0x80 ? start - 1 : start;
+};
+
+const writeInteger = (out: Uint8Array, raw: Uint8Array, { at, start, end }: { at: number; start: number; end: number }): void => {
+  out[at] = tags.integer;
+  out[at + 1] = end - start;
+  for (let i = start; i < end; i++) out[at + 2 + i - start] = raw[i] as number;
+};
+
+/** DER ECDSA-Sig-Value of a raw signature; MALFORMED when it is none. In one piece: every issued certificate passes here. */
 export const derFromRawSignature = (raw: Uint8Array): Uint8Array => {
   assertRawSignature(raw);
-  return encodeDerSequence(encodeDerInteger(raw.subarray(0, 32)), encodeDerInteger(raw.subarray(32)));
+  const [r, s] = [integerStart(raw, 0), integerStart(raw, 32)];
+  const out = Buffer.allocUnsafe(6 + 32 - r + 64 - s);
+  out[0] = tags.sequence;
+  out[1] = out.length - 2;
+  writeInteger(out, raw, { at: 2, start: r, end: 32 });
+  writeInteger(out, raw, { at: 4 + 32 - r, start: s, end: 64 });
+  // A sign octet of s would have been copied from the end of r, and one of r from before the beginning.
+  if (r < 0) out[4] = 0;
+  if (s < 32) out[6 + 32 - r] = 0;
+  return out;
 };
 
 /** Raw r‖s of a DER ECDSA-Sig-Value; MALFORMED for BER, trailing bytes and values out of range. */
