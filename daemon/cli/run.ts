@@ -1,0 +1,68 @@
+import { join } from 'node:path';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { z } from 'zod';
+import { ControlError } from '../../domain/errors.ts';
+import { logLevelField, parseEnv } from '../../runtime/config.ts';
+import { createHealth } from '../../runtime/health.ts';
+import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
+import { readDaemonConfig } from '../config.ts';
+import { type RunningDaemon, startDaemon } from '../run.ts';
+import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
+import { productionOverlapMs } from '../trust/offered-trust.ts';
+import { type CommonFlags, dataDirOption, examples } from './common.ts';
+
+interface RunFlags extends CommonFlags {
+  readonly config?: string;
+  readonly simulateReboot: boolean;
+  readonly demonstrationOnlyRootOverlapMs?: number;
+  readonly metricsPort?: number;
+  readonly metricsHost: string;
+}
+
+export function registerRun(program: Command): void {
+  const command = program
+    .command('run')
+    .description('Stay connected, judge commands by their signatures and run what may run')
+    .addOption(dataDirOption())
+    .option('--config <file>', 'what this machine allows (default: config.json in the data folder, if it is there)')
+    .option('--simulate-reboot', 'for development hosts: node.reboot restarts this program with a new boot id', false)
+    .addOption(new Option('--demonstration-only-root-overlap-ms <ms>', 'for demonstrations: let a command root leave this soon after its last use, in place of 24 h').argParser(whole))
+    .addOption(new Option('--metrics-port <port>', 'serve /healthz, /readyz and /metrics here; 0 for any; off without').argParser(port))
+    .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1')
+    .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
+  examples(command, ['bcd run', 'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json', 'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0']);
+}
+
+async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
+  parseEnv(z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }), env);
+  const config = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
+  const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
+  if (minOverlapMs < productionOverlapMs) log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
+  const daemon = await startDaemon({ dataDir: flags.dataDir, config, simulateReboot: flags.simulateReboot, minOverlapMs, log, crash: crashHook(env), onFailed: fail });
+  const metrics = flags.metricsPort === undefined ? undefined : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
+  return {
+    addresses: metrics === undefined ? {} : { metrics: metrics.address },
+    async stop() {
+      await daemon.stop();
+      await metrics?.close();
+    },
+  };
+}
+
+function serveMetrics(daemon: RunningDaemon, at: { host: string; port: number }) {
+  const health = createHealth({ process: 'bcd' });
+  health.check('gateway', () => {
+    if (!daemon.isConnected()) throw new ControlError('UNAVAILABLE', 'no session with a gateway', { details: { reason: 'not-connected' } });
+  });
+  return health.listen(at);
+}
+
+function whole(value: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(value)) throw new InvalidArgumentError('It must be a whole number of milliseconds above 0.');
+  return Number(value);
+}
+
+function port(value: string): number {
+  if (!/^\d{1,5}$/.test(value) || Number(value) > 65_535) throw new InvalidArgumentError('It must be a port number from 0 to 65535.');
+  return Number(value);
+}

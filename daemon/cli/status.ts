@@ -1,0 +1,75 @@
+import type { Command } from 'commander';
+import { about } from '../../domain/rotation/gates.ts';
+import { showInstant } from '../../domain/time.ts';
+import { certificateId, parseCertificate } from '../../pki/x509/index.ts';
+import { getIdentity, type Identity } from '../state/identity.ts';
+import { findStatus, type StatusReportFile } from '../state/status-file.ts';
+import { type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
+import type { BcdIo } from './io.ts';
+
+export function registerStatus(program: Command, io: BcdIo): void {
+  const command = program
+    .command('status')
+    .description('Who this node is, what it trusts, and how its daemon fares')
+    .addOption(dataDirOption())
+    .action(async ({ dataDir }: CommonFlags) => {
+      const { identity } = await getIdentity(dataDir);
+      const report = await findStatus(dataDir);
+      const live = report !== undefined && isAlive(report.pid) ? report : undefined;
+      if (isJson(command)) return io.out(JSON.stringify(facts(identity, report, live !== undefined), null, 2));
+      for (const [name, value] of lines(identity, { report, live, now: io.now() })) io.out(`${`${name}:`.padEnd(14)} ${value}`);
+    });
+  examples(command, ['bcd status', 'bcd status --data-dir ./node-1', 'bcd status --json']);
+}
+
+/** A process of another user answers EPERM: it is there. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+function facts(identity: Identity, report: StatusReportFile | undefined, isRunning: boolean) {
+  const leaf = parseCertificate(identity.chain[0] as Uint8Array);
+  return {
+    ...{ nodeId: identity.nodeId, siteId: identity.siteId, role: identity.role, trustDomain: identity.trustDomain, generation: identity.generation.toString() },
+    ...{ gatewayUrl: identity.gatewayUrl, trustVersion: identity.trust.version.toString(), commandRoots: identity.trust.commandRoots.map(certificateId) },
+    ...{ certificateSerial: leaf.serial, certificateNotAfter: showInstant(leaf.notAfter), isRunning, daemon: report ?? null },
+  };
+}
+
+type Line = readonly [string, string];
+
+function lines(identity: Identity, at: { report: StatusReportFile | undefined; live: StatusReportFile | undefined; now: number }): Line[] {
+  const leaf = parseCertificate(identity.chain[0] as Uint8Array);
+  const roots = identity.trust.commandRoots.map((root) => certificateId(root).slice(0, 12));
+  return [
+    ['node', `${identity.nodeId} (${identity.role} of site ${identity.siteId}, generation ${identity.generation}) in ${identity.trustDomain}`],
+    ['daemon', daemonLine(at)],
+    ['gateway', `${identity.gatewayUrl}${at.live?.gatewayId == null ? '' : `, ${at.live.gatewayId}, epoch ${at.live.epoch}`}`],
+    ['trust', `version ${identity.trust.version}, command roots ${roots.length === 0 ? 'none' : roots.join(', ')}`],
+    ['certificate', `${leaf.serial}, ${leaf.notAfter < at.now ? 'EXPIRED at' : 'until'} ${showInstant(leaf.notAfter)}${at.live === undefined ? '' : `, renews at ${showInstant(at.live.renewsAtMs)}`}`],
+    ...eventLines(at.report, at.now),
+  ];
+}
+
+function daemonLine({ report, live, now }: { report: StatusReportFile | undefined; live: StatusReportFile | undefined; now: number }): string {
+  if (report === undefined) return 'has not run yet: bcd run';
+  if (live === undefined) return `not running (last seen ${about(now - report.updatedAtMs)} ago)`;
+  const next = live.nextDialAtMs === null ? '' : `; next try in ${about(Math.max(0, live.nextDialAtMs - now))}`;
+  return `${live.state} (pid ${live.pid}): ${live.stateDetail}${next}`;
+}
+
+function eventLines(report: StatusReportFile | undefined, now: number): Line[] {
+  if (report === undefined) return [];
+  const { lastCommand, lastRefusal, lastFailure } = report;
+  const ago = (atMs: number): string => `${about(Math.max(0, now - atMs))} ago`;
+  return [
+    ...(lastCommand === null ? [] : [['last command', `${lastCommand.kind} ${lastCommand.id} ${lastCommand.state} ${ago(lastCommand.atMs)}`] as const]),
+    ...(lastRefusal === null ? [] : [['last refusal', `${lastRefusal.reason}: ${lastRefusal.detail} (${ago(lastRefusal.atMs)})`] as const]),
+    ...(lastFailure === null ? [] : [['last failure', `${lastFailure.reason}: ${lastFailure.detail} (${ago(lastFailure.atMs)})`] as const]),
+  ];
+}

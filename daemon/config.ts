@@ -1,0 +1,37 @@
+/** What the owner of a machine allows: one small JSON file, read once, unknown names refused. */
+import { z } from 'zod';
+import { ControlError } from '../domain/errors.ts';
+import { isUnitName } from './kinds/program.ts';
+import { readIfPresent } from './state/files.ts';
+
+const schema = z.strictObject({
+  /** systemd units that a command may restart. */
+  restartableUnits: z.array(z.string().refine(isUnitName, 'is not a unit name')).default([]),
+  /** Name in a logs.collect command → absolute path of a file that may be sent. */
+  logFiles: z.record(z.string(), z.string().startsWith('/', 'must be an absolute path')).default({}),
+});
+
+export type DaemonConfig = Readonly<z.infer<typeof schema>>;
+
+/** @throws INVALID_CONFIG with all problems at once; NOT_FOUND when a named file is missing */
+export async function readDaemonConfig(path: string, { mustExist }: { mustExist: boolean }): Promise<DaemonConfig> {
+  const content = await readIfPresent(path, 256 * 1024);
+  if (content === undefined) {
+    if (mustExist) throw new ControlError('NOT_FOUND', `there is no configuration file ${path}`, { details: { reason: 'no-config' } });
+    return Object.freeze(schema.parse({}));
+  }
+  return parseDaemonConfig(path, content.toString('utf8'));
+}
+
+export function parseDaemonConfig(path: string, text: string): DaemonConfig {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new ControlError('INVALID_CONFIG', `${path} is not JSON`, { cause, details: { reason: 'config' } });
+  }
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return Object.freeze(parsed.data);
+  const problems = parsed.error.issues.map((issue) => (issue.code === 'unrecognized_keys' ? issue.keys.map((key) => `"${key}" is not a setting (settings: ${Object.keys(schema.shape).join(', ')})`).join('; ') : `${issue.path.map(String).join('.') || 'the content'}: ${issue.message}`));
+  throw new ControlError('INVALID_CONFIG', `${path}: ${problems.join('; ')}`, { details: { reason: 'config', problems } });
+}
