@@ -9,6 +9,7 @@ import express, { type Express, type NextFunction, type Request, type Response }
 import { ControlError, errorTable } from '../domain/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import { assertBearer } from './bearer.ts';
+import { type CodecEndpoint, createCodecRouter } from './codec.ts';
 import { readJsonBody } from './json-body.ts';
 import { createOpenApi } from './openapi.ts';
 import type { OperatorPorts } from './ports.ts';
@@ -24,6 +25,8 @@ export interface OperatorAppOptions {
   readonly bearer: string;
   readonly version: string;
   readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
+  /** Absent: the codec endpoint is off. */
+  readonly codec?: CodecEndpoint;
   /** Called once a request, for metrics. */
   readonly observe?: (request: { route: string; status: number; seconds: number }) => void;
 }
@@ -43,6 +46,7 @@ export function createOperatorApp(options: OperatorAppOptions): Express {
   app.disable('x-powered-by').disable('etag').set('query parser', 'simple').set('case sensitive routing', true);
   app.use(secureAnswer);
   app.get('/openapi.json', (_request, response) => void response.json(openApi));
+  if (options.codec !== undefined) app.use('/codec', createCodecRouter(options.codec));
   app.use((request, _response, next) => {
     assertBearer(request.headers.authorization, bearer);
     next();

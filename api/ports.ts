@@ -1,12 +1,13 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
+import type { WaitingCommand } from '../services/stuck.ts';
 import type { StuckItem } from './stuck.ts';
 
 export interface OperatorReads {
   listNodes(page: { after: string; limit: number; state?: string | undefined }): Promise<NodeView[]>;
   getNode(nodeId: string): Promise<NodeView>;
   getCommands(id: string, limit: number): Promise<CommandView[]>;
-  listOverdueCommands(limit: number): Promise<CommandView[]>;
+  listWaitingCommands(page: { olderThanMs: number; limit: number }): Promise<WaitingCommand[]>;
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
   getTrust(): Promise<TrustView>;
   listAudit(page: { after: number; limit: number; subject?: string | undefined }): Promise<AuditView[]>;

@@ -2,7 +2,8 @@
  * What waits, since when, on whom, and which command helps: one list over nodes, commands and workflows. Pure; the facts come
  * from the database and from Temporal, and either may be missing without hiding the other.
  */
-import type { AbsentNode, CommandView } from '../services/operator-reads.ts';
+import type { AbsentNode } from '../services/operator-reads.ts';
+import type { WaitingCommand } from '../services/stuck.ts';
 
 export interface StuckItem {
   readonly kind: 'workflow' | 'command' | 'node' | 'source';
@@ -13,13 +14,15 @@ export interface StuckItem {
   readonly help: string;
 }
 
-export const stuckCommand = (command: CommandView): StuckItem => ({
+export const stuckCommand = (command: WaitingCommand, now: number): StuckItem => ({
   kind: 'command',
   subject: command.id,
-  since: command.deadline,
-  waitsFor: `${command.nodeId} to ${command.ackedAt === null ? 'take' : 'finish'} ${command.kind}, past its deadline`,
-  help: `better-compute nodes show ${command.nodeId}`,
+  since: now - command.ageMs,
+  waitsFor: `${command.nodeId} (${sessionWords[command.session]}) to ${command.state === 'open' ? 'take' : 'finish'} ${command.kind}${command.overdue ? ', past its deadline' : ''}`,
+  help: command.session === 'connected' ? `better-compute commands show ${command.id}` : `better-compute nodes show ${command.nodeId}`,
 });
+
+const sessionWords = Object.freeze({ connected: 'connected', silent: 'silent', none: 'no session' });
 
 export const stuckNode = (node: AbsentNode): StuckItem => ({
   kind: 'node',

@@ -98,15 +98,6 @@ export async function getCommands(db: Reader, id: string, limit: number): Promis
   return rows.map(toCommand);
 }
 
-/** Open commands past their deadline, the oldest first. */
-export async function listOverdueCommands(db: Reader, page: { now: number; limit: number }): Promise<CommandView[]> {
-  const rows = await db.query<Row>({ text: `${commandSelect} where c.state < 2 and c.deadline < $1 order by c.deadline limit $2` }, [
-    instant(page.now),
-    page.limit,
-  ]);
-  return rows.map(toCommand);
-}
-
 /** Active nodes that no gateway has seen within the time that counts as connected; those with commands waiting first. */
 export async function listAbsentNodes(db: Reader, page: { now: number; limit: number }): Promise<AbsentNode[]> {
   const rows = await db.query<Row>(

@@ -1,9 +1,13 @@
+import { minute } from '../../domain/time.ts';
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
 import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
 import { type StuckItem, stuckCommand, stuckNode } from '../stuck.ts';
 
-export const overviewRoutes = ({ reads, workflows, auditKey }: OperatorPorts): Route[] => [
+/** A command that has waited for less is on its way. */
+const waitingForMs = minute;
+
+export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPorts): Route[] => [
   route({
     method: 'get',
     path: '/v1/stuck',
@@ -13,10 +17,10 @@ export const overviewRoutes = ({ reads, workflows, auditKey }: OperatorPorts): R
     handle: async ({ query: { limit } }) => {
       const [fromTemporal, commands, nodes] = await Promise.all([
         workflows.listStuck().catch(temporalIsSilent),
-        reads.listOverdueCommands(limit),
+        reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
         reads.listAbsentNodes(limit),
       ]);
-      return { stuck: [...fromTemporal, ...commands.map(stuckCommand), ...nodes.map(stuckNode)] };
+      return { stuck: [...fromTemporal, ...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)] };
     },
   }),
   route({

@@ -12,6 +12,7 @@ export const commandModules: readonly (() => Promise<CommandModule>)[] = [
   () => import('./nodes/index.ts'),
   () => import('./tokens/index.ts'),
   () => import('./commands/index.ts'),
+  () => import('./pki/index.ts'),
   () => import('./stuck.ts'),
   () => import('./doctor.ts'),
   () => import('./completion.ts'),

@@ -183,15 +183,30 @@ describe('the operator API', () => {
 
   describe('what is stuck', () => {
     it('names who is waited for, since when, and what helps', async () => {
-      deployment.commands = [aCommand('command/x/node-a', { state: 'acked', deadline: now - 1_000 })];
+      deployment.waiting = [
+        {
+          id: 'command/x/node-a',
+          nodeId: 'node-a',
+          kind: 'inventory.refresh',
+          state: 'acked',
+          ageMs: 61_000,
+          deadline: now - 1_000,
+          overdue: true,
+          requestedBy: 'ann',
+          nodeState: 'active',
+          session: 'silent',
+          lastSeenAt: now - 200_000,
+          gatewayId: 'gw-1',
+        },
+      ];
       deployment.absent = [{ id: 'node-b', seenAt: null, createdAt: now - 9_000, openCommands: 2 }];
       const { body } = await ask(`${api.url}/v1/stuck`);
       assert.deepEqual(body['stuck'], [
         {
           kind: 'command',
           subject: 'command/x/node-a',
-          since: now - 1_000,
-          waitsFor: 'node-a to finish inventory.refresh, past its deadline',
+          since: now - 61_000,
+          waitsFor: 'node-a (silent) to finish inventory.refresh, past its deadline',
           help: 'better-compute nodes show node-a',
         },
         {

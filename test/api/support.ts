@@ -6,6 +6,7 @@ import type { CommandsRequest, OperatorPorts, TokenRequest } from '../../api/por
 import type { StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
+import type { WaitingCommand } from '../../services/stuck.ts';
 
 export const now = Date.UTC(2030, 0, 1, 12);
 export const bearer = 'b'.repeat(43);
@@ -47,6 +48,7 @@ export interface FakeDeployment {
   nodes: NodeView[];
   commands: CommandView[];
   absent: AbsentNode[];
+  waiting: WaitingCommand[];
   audit: AuditView[];
   trust: TrustView | null;
   evidence: Map<string, { document: Uint8Array; signature: Uint8Array }[]>;
@@ -61,6 +63,7 @@ export const createDeployment = (): FakeDeployment => ({
   nodes: [],
   commands: [],
   absent: [],
+  waiting: [],
   audit: [],
   trust: null,
   evidence: new Map(),
@@ -93,8 +96,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         const found = deployment.commands.filter((command) => command.id === id || command.id.startsWith(`${id}/`));
         return orNotFound(found.length === 0 ? null : found, `no command is called ${id}`);
       },
-      listOverdueCommands: async (limit) =>
-        deployment.commands.filter((command) => ['open', 'acked'].includes(command.state) && command.deadline < now).slice(0, limit),
+      listWaitingCommands: async ({ limit }) => deployment.waiting.slice(0, limit),
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
       getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),
       listAudit: async ({ after, limit }) => deployment.audit.filter((event) => event.seq > after).slice(0, limit),

@@ -1,0 +1,68 @@
+/** The operator API's ports over the database, the key bundle and Temporal. */
+
+import { ControlError } from '../domain/errors.ts';
+import type { Database } from '../drizzle/client.ts';
+import type { PkiBundle } from '../pki/bundle/index.ts';
+import { encodeJoinBundle } from '../pki/enroll/index.ts';
+import { spkiPin } from '../pki/x509/index.ts';
+import * as reads from '../services/operator-reads.ts';
+import { listWaitingCommands } from '../services/stuck.ts';
+import { createJoinToken } from '../services/tokens.ts';
+import type { OperatorPorts, OperatorWorkflows, TokenRequest } from './ports.ts';
+
+export interface OperatorPortsOptions {
+  readonly db: Database;
+  readonly bundle: () => PkiBundle;
+  readonly workflows: OperatorWorkflows;
+  /** What daemons are told to dial; undefined: tokens come without the join string. */
+  readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
+  now(): number;
+}
+
+export function createOperatorPorts({ db, bundle, workflows, gateway, now }: OperatorPortsOptions): OperatorPorts {
+  return {
+    now,
+    workflows,
+    auditKey: () => auditKeyOf(bundle()),
+    reads: {
+      listNodes: (page) => reads.listNodes(db, { ...page, now: now() }),
+      getNode: (nodeId) => reads.getNode(db, nodeId, now()),
+      getCommands: (id, limit) => reads.getCommands(db, id, limit),
+      listWaitingCommands: (page) => listWaitingCommands(db, { ...page, now: now() }),
+      listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
+      getTrust: () => reads.getTrust(db, now()),
+      listAudit: (page) => reads.listAudit(db, page),
+      listRotations: (limit) => reads.listRotations(db, limit),
+      getEvidence: (rotationId) => reads.getEvidence(db, rotationId),
+    },
+    tokens: {
+      async create(request: TokenRequest) {
+        const { trustDomain, joinEncryption, servingCa, joinSigning } = bundle();
+        const { nodeId, ...rest } = request;
+        const created = await createJoinToken({
+          db,
+          trustDomain,
+          joinEncryption: joinEncryption.spki,
+          now: now(),
+          ...rest,
+          ...(nodeId === null ? {} : { nodeId }),
+        });
+        if (gateway.url === undefined) return { ...created, join: null };
+        const join = encodeJoinBundle({
+          gateway: gateway.url,
+          ...(gateway.name === undefined ? {} : { serverName: gateway.name }),
+          servingCaPin: spkiPin(servingCa.certificate.spki),
+          joinKey: joinSigning.spki,
+          trustDomain,
+          token: created.token,
+        });
+        return { ...created, join };
+      },
+    },
+  };
+}
+
+function auditKeyOf({ auditSigning }: PkiBundle): Uint8Array {
+  if (auditSigning !== undefined) return auditSigning.spki;
+  throw new ControlError('INVALID_STATE', 'the key bundle has no audit key', { details: { reason: 'no-audit-key' } });
+}
