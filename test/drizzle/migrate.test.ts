@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { getTableColumns, getTableName } from 'drizzle-orm';
+import { ControlError } from '../../domain/errors.ts';
+import { migrate, pendingMigrations, readMigrations } from '../../drizzle/migrate.ts';
+import * as schema from '../../drizzle/schema/index.ts';
+import { sharedServer, useDatabase } from '../harness/postgres.ts';
+
+const refused = (code: string, message: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ControlError, String(error));
+  assert.equal(error.code, code);
+  assert.match(error.message, message);
+  return true;
+};
+
+describe('migrations', () => {
+  it('run in the order of their numbers, core before quorum', async () => {
+    const names = (await readMigrations()).map((migration) => migration.name);
+    assert.deepEqual(names, [...names].sort());
+    assert.equal(names[0], 'core/0001_nodes');
+    for (const named of ['core/0008_session_versions', 'core/0021_signed_specs', 'core/0023_session_trust_version', 'core/0026_session_approver_set']) {
+      assert.ok(names.includes(named), named);
+    }
+    for (const named of ['quorum/0003_trust_bundle_state', 'quorum/0004_trust_bundle_approver_set', 'quorum/0006_trust_bundle_history']) {
+      assert.ok(names.includes(named), named);
+    }
+  });
+
+  it('run once, however many processes start together', async function () {
+    this.timeout(30_000);
+    const database = await (await sharedServer()).createEmpty();
+    const processes = Array.from({ length: 5 }, () => database.connect({ max: 1 }));
+    const ran = await Promise.all(processes.map((db) => migrate(db.pool)));
+    assert.deepEqual(
+      ran.map((names) => names.length).sort((a, b) => a - b),
+      [0, 0, 0, 0, (await readMigrations()).length],
+    );
+    assert.deepEqual(await migrate(processes[0]!.pool), []);
+    await Promise.all(processes.map((db) => db.close()));
+    await database.drop();
+  });
+
+  it('refuse a database that a newer version migrated', async () => {
+    const known = await readMigrations();
+    const applied = [...known, { name: 'core/9999_later', sql: '', checksum: 'x' }];
+    assert.throws(() => pendingMigrations(known, applied), refused('INVALID_STATE', /migrated by a newer version \(core\/9999_later\)/));
+  });
+
+  it('refuse a migration that was changed after it ran', async () => {
+    const known = await readMigrations();
+    const applied = known.map((migration, index) => (index === 2 ? { ...migration, checksum: 'other' } : migration));
+    assert.throws(() => pendingMigrations(known, applied), refused('INVALID_STATE', /changed after they ran \(core\/0003_commands\)/));
+  });
+});
+
+describe('schema', () => {
+  const used = useDatabase();
+
+  it('equals the migrated database, column by column', async () => {
+    const rows = await used.db.query<{ table: string; column: string; type: string; nullable: boolean; hasDefault: boolean }>({
+      text: `select c.table_name as "table", c.column_name as "column", format_type(a.atttypid, a.atttypmod) as type,
+               c.is_nullable = 'YES' as nullable, c.column_default is not null as "hasDefault"
+             from information_schema.columns c
+             join pg_class t on t.relname = c.table_name and t.relnamespace = 'public'::regnamespace
+             join pg_attribute a on a.attrelid = t.oid and a.attname = c.column_name
+             where c.table_schema = 'public' and c.table_name <> 'schema_migrations' order by 1, 2`,
+    });
+    const inDatabase = rows.map((row) => `${row.table}.${row.column} ${row.type}${row.nullable ? '' : ' not null'}${row.hasDefault ? ' default' : ''}`);
+    const inCode = Object.values(schema).flatMap((table) =>
+      Object.values(getTableColumns(table)).map((column) => {
+        const type = column.getSQLType();
+        return `${getTableName(table)}.${column.name} ${type}${column.notNull ? ' not null' : ''}${column.hasDefault ? ' default' : ''}`;
+      }),
+    );
+    assert.deepEqual(inCode.sort(), inDatabase.sort());
+  });
+
+  it('B72 no trigger of ours exists, so none notifies', async () => {
+    assert.deepEqual(await used.db.query({ text: 'select tgname from pg_trigger where not tgisinternal' }), []);
+  });
+});
