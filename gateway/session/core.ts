@@ -71,8 +71,10 @@ export class SessionCore {
   #epoch = 0;
   #version = 0;
   #isRestricted = false;
-  /** What the daemon holds, as far as it said; offers never go below. */
+  /** What the daemon said it holds. */
   #trustHeld = 0;
+  /** What it was sent in this session; the same is not sent twice. */
+  #trustSent = 0;
   #specHeld = 0;
   #since: number;
   #lastFrameAt: number;
@@ -133,7 +135,7 @@ export class SessionCore {
 
   /** The deployment publishes something else now: the open session hears of it at once (ROT-016). */
   onTrust(trust: PublishedTrust, now: number, fx: SessionEffects): void {
-    if (this.#phase === 'open' && trust.version > this.#trustHeld) this.#sendWelcome(trust, now, fx);
+    if (this.#phase === 'open' && trust.version > Math.max(this.#trustHeld, this.#trustSent)) this.#sendWelcome(trust, now, fx);
   }
 
   onDesiredState(state: StoredDesiredState, fx: SessionEffects): void {
@@ -285,6 +287,7 @@ export class SessionCore {
   #sendWelcome(trust: PublishedTrust | null, now: number, fx: SessionEffects): void {
     const { gatewayId, capabilities, timing } = this.#terms;
     const isNewer = trust !== null && trust.version > this.#trustHeld;
+    if (isNewer) this.#trustSent = trust.version;
     const bundle = isNewer ? { trust: { body: trust.body, signature: fromBinary(SignatureSchema, trust.signature) } } : {};
     fx.send({
       frame: {
