@@ -12,6 +12,12 @@ import { ControlError, errorTable, isControlError } from '../domain/errors.ts';
 /** The delay of a NOT_YET that names none. */
 const defaultDelayMs = 5_000;
 
+/** Refusals that the next attempt may well not meet, whatever the table says of their code. */
+const passing = new Set(['bundle-busy', 'bundle-locked', 'node-changed']);
+
+const isFinal = (error: ControlError): boolean =>
+  !errorTable[error.code].retryable && error.code !== 'INTERNAL' && !passing.has(String(error.details['reason']));
+
 /** @returns what to throw out of an activity */
 export function toApplicationFailure(error: unknown): Error {
   if (error instanceof TemporalFailure || error instanceof CompleteAsyncError) return error;
@@ -22,7 +28,7 @@ export function toApplicationFailure(error: unknown): Error {
   return ApplicationFailure.create({
     message: error.message,
     type: error.code,
-    nonRetryable: !errorTable[error.code].retryable && error.code !== 'INTERNAL',
+    nonRetryable: isFinal(error),
     details: [error.details],
     ...(waits ? { category: ApplicationFailureCategory.BENIGN, nextRetryDelay: delayOf(error) } : {}),
   });

@@ -178,7 +178,7 @@ describe('rotateCommandRoot: operators', function () {
       assert.match(answer.text, /INVALID_INPUT|INVALID_STATE/);
     }
     assert.equal((await statusOf(handle)).phase, 'waiting-fleet');
-    assert.deepEqual(world.audited, []);
+    assert.equal(world.audited.length, 0);
     const good = await temporalCli('workflow', 'update', 'execute', ...target, '--name', 'force', '--input', JSON.stringify({ phase: 'fleet', ...words }));
     assert.equal(good.code, 0, good.text);
     await untilStatus(handle, (status) => status.phase === 'confirming');

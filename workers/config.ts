@@ -1,0 +1,58 @@
+/** What the workers are told, parsed once from the environment. The control worker has no field for a secret or a bundle. */
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { hostField, parseEnv, portField, switchField } from '../runtime/config.ts';
+
+const optional = z.string().min(1).optional();
+
+const shared = {
+  BETTER_COMPUTE_DATABASE_URL: z.string(),
+  BETTER_COMPUTE_METRICS_HOST: hostField(),
+  BETTER_COMPUTE_METRICS_PORT: portField(0),
+  BETTER_COMPUTE_CODEC: switchField(true),
+  BETTER_COMPUTE_CODEC_KEY: optional,
+};
+
+const controlSchema = z.object(shared);
+const signingSchema = z.object({
+  ...shared,
+  BETTER_COMPUTE_HOME: z.string().default('.better-compute'),
+  BETTER_COMPUTE_SECRET: optional,
+  BETTER_COMPUTE_PKI: optional,
+  BETTER_COMPUTE_TRUST_DOMAIN: optional,
+});
+
+export interface WorkerConfig {
+  readonly databaseUrl: string;
+  readonly metrics: { readonly host: string; readonly port: number };
+  /** undefined: payloads stay plain. */
+  readonly codecKey: string | undefined;
+}
+
+export interface SigningConfig extends WorkerConfig {
+  readonly secret: string | undefined;
+  /** null: the bundle is a row of the database. */
+  readonly bundlePath: string | null;
+  readonly trustDomain: string | undefined;
+}
+
+/** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
+export const readControlConfig = (env: NodeJS.ProcessEnv): WorkerConfig => sharedOf(parseEnv(controlSchema, env));
+
+/** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
+export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
+  const parsed = parseEnv(signingSchema, env);
+  const bundle = parsed.BETTER_COMPUTE_PKI ?? join(resolve(parsed.BETTER_COMPUTE_HOME), 'pki.json');
+  return {
+    ...sharedOf(parsed),
+    secret: parsed.BETTER_COMPUTE_SECRET,
+    bundlePath: bundle === 'database' ? null : resolve(bundle),
+    trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
+  };
+}
+
+const sharedOf = (parsed: z.infer<typeof controlSchema>): WorkerConfig => ({
+  databaseUrl: parsed.BETTER_COMPUTE_DATABASE_URL,
+  metrics: { host: parsed.BETTER_COMPUTE_METRICS_HOST, port: parsed.BETTER_COMPUTE_METRICS_PORT },
+  codecKey: parsed.BETTER_COMPUTE_CODEC ? parsed.BETTER_COMPUTE_CODEC_KEY : undefined,
+});

@@ -1,0 +1,81 @@
+/**
+ * The control worker: every workflow, and the activities that only read or change the database (queue bc-control). It holds no
+ * secret: it cannot sign, seal or open anything. It also carries the relay that brings the ends of commands to their
+ * activities, and ensures search attributes and schedules.
+ */
+import { Counter, Gauge, type Registry } from 'prom-client';
+import { createCommandLog } from '../activities/adapters/commands.ts';
+import { createIdentities } from '../activities/adapters/identities.ts';
+import { createOverrideWriter, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
+import { createCommandControlActivities } from '../activities/commands-control.ts';
+import { createIdentityActivities } from '../activities/identities.ts';
+import { createRotationControlActivities } from '../activities/rotation-control.ts';
+import { publishedTrust } from '../drizzle/queries/trust.ts';
+import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
+import { createPoker } from '../services/poke.ts';
+import { taskQueues } from '../temporal.config.ts';
+import { activitiesOf } from './boundaries.ts';
+import { loadWorkflowBundle } from './bundle.ts';
+import { readControlConfig } from './config.ts';
+import { newProcessId, startHeartbeat } from './heartbeat.ts';
+import { createLocalEnds } from './local-ends.ts';
+import { createOutbox } from './outbox.ts';
+import { startWorkerProcess, type WorkerParts } from './process.ts';
+import { createRelay, type RelayCount } from './relay.ts';
+import { ensureSchedules } from './schedules.ts';
+import { ensureSearchAttributes } from './search-attributes.ts';
+import { controlWorkerSettings } from './worker-settings.ts';
+
+const now = Date.now;
+
+await runProcess({ name: 'worker-control', start });
+
+async function start(context: ProcessContext): Promise<RunningProcess> {
+  const config = readControlConfig(context.env);
+  return startWorkerProcess({ name: 'worker-control', config, context, build });
+}
+
+async function build(parts: WorkerParts): Promise<void> {
+  const { context, db, connection, client, namespace, closing } = parts;
+  const { log } = context;
+  await ensureSearchAttributes(connection, namespace);
+  await ensureSchedules(client);
+  const poker = createPoker({ db, log });
+  closing.push(() => poker.close());
+  const ends = createLocalEnds();
+  const gates = { now, facts: createRotationFacts({ db, now }), reads: createRotationReads({ db }) };
+  const activities = activitiesOf(taskQueues.control, [
+    createRotationControlActivities({ ...gates, overrides: createOverrideWriter({ db, now }) }),
+    createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
+    createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
+  ]);
+  const relay = createRelay({
+    outbox: createOutbox({ db, now }),
+    completions: client.activity,
+    wake: ends.wake,
+    log,
+    onCount: relayMetrics(parts.health.registry),
+  });
+  const relaying = relay.start();
+  closing.push(() => relaying.stop());
+  const heartbeat = await startHeartbeat({
+    db,
+    log,
+    now,
+    kind: 'worker-control',
+    processId: newProcessId('worker-control'),
+    bundle: () => null,
+    trustVersionSeen: async () => (await publishedTrust(db))?.version ?? null,
+  });
+  closing.push(() => heartbeat.stop());
+  await parts.runWorker({ ...controlWorkerSettings, taskQueue: taskQueues.control, workflowBundle: await loadWorkflowBundle(), activities });
+}
+
+function relayMetrics(registry: Registry): (what: RelayCount, by: number) => void {
+  const counter = new Counter({ name: 'bc_relay_total', help: 'What the relay did with ends of commands', labelNames: ['what'], registers: [registry] });
+  const last = new Gauge({ name: 'bc_relay_last_success_seconds', help: 'When a completion last reached Temporal', registers: [registry] });
+  return (what, by) => {
+    counter.inc({ what }, by);
+    if (what === 'completed') last.set(now() / 1_000);
+  };
+}

@@ -1,0 +1,103 @@
+/**
+ * The signing worker: everything that signs (queue bc-signing). It holds the command roots, its own worker key (in memory
+ * only) and the audit key; it polls no workflow. A change of the key bundle reaches it without a restart, and the heartbeat
+ * says at once which bundle it runs, because a gate waits for that (H-02).
+ */
+import { Counter, Gauge, type Registry } from 'prom-client';
+import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
+import { createCommandRoots, createEvidence, createResigner, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
+import { createCommandSigningActivities } from '../activities/commands-signing.ts';
+import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
+import { ControlError } from '../domain/errors.ts';
+import { bundleDigest } from '../pki/bundle/index.ts';
+import { createBundleFileStore } from '../runtime/bundle-file-store.ts';
+import { rotationTimes } from '../runtime/config.ts';
+import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
+import { createDatabaseBundleStore } from '../services/bundle-store.ts';
+import { assertFresh } from '../services/freshness.ts';
+import { createPoker } from '../services/poke.ts';
+import { createWorkerKeyring, type WorkerKeyProvider } from '../services/worker-keys.ts';
+import { taskQueues } from '../temporal.config.ts';
+import { activitiesOf } from './boundaries.ts';
+import { type BundleHolder, holdBundle } from './bundle-holder.ts';
+import { readSigningConfig, type SigningConfig } from './config.ts';
+import { newProcessId, startHeartbeat } from './heartbeat.ts';
+import { startWorkerProcess, type WorkerParts } from './process.ts';
+import { signingWorkerSettings } from './worker-settings.ts';
+
+const now = Date.now;
+
+await runProcess({ name: 'worker-signing', start });
+
+async function start(context: ProcessContext): Promise<RunningProcess> {
+  const config = readSigningConfig(context.env);
+  return startWorkerProcess({ name: 'worker-signing', config, context, build: (parts) => build(config, parts) });
+}
+
+async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
+  const { context, db, health, closing } = parts;
+  const { log, env } = context;
+  const running = await openBundleOf(config, parts);
+  closing.push(() => running.close());
+  const times = rotationTimes(env);
+  const processId = newProcessId('worker-signing');
+  const identity = (): { digest: string; generation: number } => ({ digest: bundleDigest(running.current()), generation: running.current().generation });
+  const worker = counted(createWorkerKeyring({ db, processId, bundle: running.current, times, now }), health.registry);
+  const heartbeat = await startHeartbeat({ db, log, now, kind: 'worker-signing', processId, bundle: identity });
+  closing.push(() => heartbeat.stop());
+  running.onChange(() => void heartbeat.beat());
+  // Not fresh is no reason to stay down: the process says so, signs nothing, and works again when it is repaired (C22).
+  health.check('bundle', () => assertFresh(db, { bundle: identity(), now: now() }));
+  const poker = createPoker({ db, log });
+  closing.push(() => poker.close());
+  const resign = createResigner({ db, worker });
+  const activities = activitiesOf(taskQueues.signing, [
+    createRotationSigningActivities({
+      now,
+      times,
+      resign,
+      facts: createRotationFacts({ db, now }),
+      reads: createRotationReads({ db }),
+      roots: createCommandRoots({ db, now, running }),
+      evidence: createEvidence({ db, running }),
+    }),
+    createCommandSigningActivities({
+      now,
+      resign,
+      queue: createCommandQueue({ db, now, worker, trustDomain: () => running.current().trustDomain, poke: poker.poke }),
+      nodes: createNodePages({ db }),
+    }),
+  ]);
+  await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });
+}
+
+async function openBundleOf(config: SigningConfig, { db, context: { log } }: WorkerParts): Promise<BundleHolder> {
+  const store = config.bundlePath === null ? createDatabaseBundleStore({ db, now, log }) : createBundleFileStore(config.bundlePath);
+  const running = await holdBundle({ store, secret: config.secret, log });
+  const { trustDomain } = running.current();
+  if (config.trustDomain !== undefined && config.trustDomain !== trustDomain) {
+    running.close();
+    throw new ControlError('INVALID_CONFIG', `the key bundle belongs to ${trustDomain}, this deployment is ${config.trustDomain}`, { details: { reason: 'trust-domain' } });
+  }
+  return running;
+}
+
+/** Shows what this process signs under, and until when. */
+function counted(keys: WorkerKeyProvider, registry: Registry): WorkerKeyProvider {
+  const uses = new Counter({ name: 'bc_worker_key_uses_total', help: 'Times a worker key was asked for to sign', labelNames: ['root'], registers: [registry] });
+  const end = new Gauge({ name: 'bc_worker_key_not_after_seconds', help: 'End of the worker key in use', registers: [registry] });
+  const refused = new Counter({ name: 'bc_worker_key_refused_total', help: 'Times this process must not sign', registers: [registry] });
+  return {
+    async current() {
+      try {
+        const key = await keys.current();
+        uses.inc({ root: key.rootId.slice(0, 12) });
+        end.set(key.notAfter / 1_000);
+        return key;
+      } catch (error) {
+        refused.inc();
+        throw error;
+      }
+    },
+  };
+}
