@@ -79,7 +79,7 @@ export const sessionOf = (node: EnrolledNode, changes: Partial<NewSession> = {})
   daemonVersion: '0.1.0',
   protoMax: 1,
   capabilities: ['commands', 'trust'],
-  trustVersion: 1,
+  trustVersion: null,
   now: t0,
   ...changes,
 });
