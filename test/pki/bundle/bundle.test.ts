@@ -72,7 +72,11 @@ describe('a new bundle', () => {
 
   it('ID-003 ID-004 refuses a name that is no trust domain', async () => {
     for (const name of ['', 'Compute.example.com', 'a b', 'x'.repeat(256)]) {
-      await assert.rejects(createBundle({ trustDomain: name, now }), refusal('INVALID_INPUT', 'trust-domain', /is not a trust domain/), name);
+      await assert.rejects(
+        createBundle({ trustDomain: name, now }),
+        refusal('INVALID_INPUT', 'trust-domain', /is not a trust domain/),
+        name,
+      );
     }
   });
 
@@ -143,7 +147,10 @@ describe('a new bundle', () => {
     }
     assert.equal(openBundle(plain((d) => delete d.privateKeys['rootCa'])).rootCa.privateKey, undefined);
     const kept = openBundle(plain((d) => delete d.privateKeys[`commandRoot:${d.commandRoots.signing}`]));
-    assert.throws(() => kept.commandSigning?.signer(), refusal('INVALID_STATE', 'key-offline', /commandRoot:[0-9a-f]{64} is not in the key bundle/));
+    assert.throws(
+      () => kept.commandSigning?.signer(),
+      refusal('INVALID_STATE', 'key-offline', /commandRoot:[0-9a-f]{64} is not in the key bundle/),
+    );
   });
 
   it('KEY-040 refuses an SSH authority of more than one line, or of another kind', () => {
@@ -160,7 +167,10 @@ describe('a new bundle', () => {
       () => '',
     ]) {
       const text = plain((d) => (d.keys.sshCa.publicKey = change(d.keys.sshCa.publicKey)));
-      assert.throws(() => openBundle(text), refusal('INVALID_CONFIG', 'bundle-invalid', /keys\.sshCa\.publicKey (is not exactly one line|must not be empty)/));
+      assert.throws(
+        () => openBundle(text),
+        refusal('INVALID_CONFIG', 'bundle-invalid', /keys\.sshCa\.publicKey (is not exactly one line|must not be empty)/),
+      );
     }
   });
 
@@ -179,7 +189,10 @@ describe('a new bundle', () => {
 
   it('KEY-007 refuses a private key under another name, a shared key and a key nobody knows', () => {
     const swapped = plain((d) => ([d.privateKeys.nodeCa, d.privateKeys.servingCa] = [d.privateKeys.servingCa, d.privateKeys.nodeCa]));
-    assert.throws(() => openBundle(swapped), refusal('INVALID_CONFIG', 'bundle-invalid', /nodeCa has a private key that is not the one.*servingCa has/));
+    assert.throws(
+      () => openBundle(swapped),
+      refusal('INVALID_CONFIG', 'bundle-invalid', /nodeCa has a private key that is not the one.*servingCa has/),
+    );
     const shared = plain((d) => {
       d.keys.joinEncryption = d.keys.joinSigning;
       d.privateKeys.joinEncryption = d.privateKeys.joinSigning;
@@ -193,7 +206,10 @@ describe('a new bundle', () => {
 
   it('CLI-044 refuses a certificate with another key behind the first, and one the root did not issue', () => {
     const appended = plain((d) => d.keys.nodeCa.certificates.push(...d.keys.servingCa.certificates));
-    assert.throws(() => openBundle(appended), refusal('INVALID_CONFIG', 'bundle-invalid', /nodeCa\.certificates\[1\] has another key or subject/));
+    assert.throws(
+      () => openBundle(appended),
+      refusal('INVALID_CONFIG', 'bundle-invalid', /nodeCa\.certificates\[1\] has another key or subject/),
+    );
     const twice = plain((d) => d.keys.nodeCa.certificates.push(...d.keys.nodeCa.certificates));
     assert.equal(openBundle(twice).nodeCa.certificates.length, 2);
   });
@@ -204,12 +220,22 @@ describe('a new bundle', () => {
       [(d) => (d.commandRoots.roots[0].id = ghost), /id is not the SHA-256 of its certificate/],
       [(d) => (d.commandRoots.signing = ghost), /commandRoots\.signing is not one of the roots/],
       [
-        (d) => (d.commandRoots.rotation = { id: 'r', stage: 'added', oldRoot: ghost, newRoot: ghost, addedAt: 1, switchedAt: null, aborted: false }),
+        (d) =>
+          (d.commandRoots.rotation = {
+            id: 'r',
+            stage: 'added',
+            oldRoot: ghost,
+            newRoot: ghost,
+            addedAt: 1,
+            switchedAt: null,
+            aborted: false,
+          }),
         /commandRoots\.rotation names root abab/,
       ],
       [(d) => d.commandRoots.roots.push(d.commandRoots.roots[0]), /names a root twice/],
     ];
-    for (const [change, message] of cases) assert.throws(() => openBundle(plain(change)), refusal('INVALID_CONFIG', 'bundle-invalid', message));
+    for (const [change, message] of cases)
+      assert.throws(() => openBundle(plain(change)), refusal('INVALID_CONFIG', 'bundle-invalid', message));
   });
 
   it('names every problem of a file at once', () => {
@@ -222,11 +248,21 @@ describe('a new bundle', () => {
     });
     assert.throws(
       () => openBundle(text),
-      refusal('INVALID_CONFIG', 'bundle-invalid', /trustDomain must be text; generation must be a whole number of at least 1; trustVersion must.*; keys\.nodeCa must be an object; .*and 4 more/),
+      refusal(
+        'INVALID_CONFIG',
+        'bundle-invalid',
+        /trustDomain must be text; generation must be a whole number of at least 1; trustVersion must.*; keys\.nodeCa must be an object; .*and 4 more/,
+      ),
     );
   });
 
-  for (const [name, text] of Object.entries({ 'nothing': '', 'no JSON': '{', 'a list': '[]', 'null': 'null', 'deep nesting': `{"a":${'['.repeat(100_000)}` })) {
+  for (const [name, text] of Object.entries({
+    nothing: '',
+    'no JSON': '{',
+    'a list': '[]',
+    null: 'null',
+    'deep nesting': `{"a":${'['.repeat(100_000)}`,
+  })) {
     it(`KEY-024 a file of ${name} is INVALID_CONFIG`, () => {
       assert.throws(() => openBundle(text), refusal('INVALID_CONFIG', 'bundle-invalid', /^the key bundle is not (JSON|a JSON object)/));
     });

@@ -48,7 +48,9 @@ async function main(): Promise<void> {
     'tampered.command-root-appended': change((d) => d.commandRoots.roots.push(foreignRoot)),
     'tampered.signing-root-exchanged': change((d) => (d.commandRoots.signing = d.commandRoots.roots[1].id)),
     'tampered.rotation-cleared': change((d) => (d.commandRoots.rotation = null)),
-    'tampered.removed-root-forged': change((d) => d.commandRoots.removed.push({ id: foreignRoot.id, switchedAt: 0, removedAt: now, forcedReason: 'x' })),
+    'tampered.removed-root-forged': change((d) =>
+      d.commandRoots.removed.push({ id: foreignRoot.id, switchedAt: 0, removedAt: now, forcedReason: 'x' }),
+    ),
     'tampered.republish-ordered': change((d) => (d.republish = { version: 9, reason: 'x', actor: 'x', at: now })),
     'tampered.node-ca-exchanged': change((d) => (d.keys.nodeCa = foreign.keys.nodeCa)),
     'tampered.node-ca-certificate-appended': change((d) => d.keys.nodeCa.certificates.push(...foreign.keys.nodeCa.certificates)),

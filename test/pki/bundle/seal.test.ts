@@ -14,18 +14,27 @@ describe('the seal', () => {
 
   it('KEY-016 CLI-002 opens with its secret only', () => {
     assert.equal(openBundle(text, { secret }).authenticated, true);
-    assert.throws(() => openBundle(text, { secret: `${secret}.` }), refusal('INVALID_CONFIG', 'seal', /BETTER_COMPUTE_SECRET is not the one.*restore it from a backup/));
+    assert.throws(
+      () => openBundle(text, { secret: `${secret}.` }),
+      refusal('INVALID_CONFIG', 'seal', /BETTER_COMPUTE_SECRET is not the one.*restore it from a backup/),
+    );
   });
 
   it('KEY-044 without a secret a sealed bundle is MISSING_ENV, also when the variable is empty', () => {
     for (const options of [{}, { secret: '' }, { allowUnauthenticated: true }]) {
-      assert.throws(() => openBundle(text, options), refusal('MISSING_ENV', 'secret-missing', /is sealed and BETTER_COMPUTE_SECRET is not set/));
+      assert.throws(
+        () => openBundle(text, options),
+        refusal('MISSING_ENV', 'secret-missing', /is sealed and BETTER_COMPUTE_SECRET is not set/),
+      );
     }
   });
 
   it('CLI-038 A-PKI-06 seals with 32 characters and not with 31', () => {
     const short = 'x'.repeat(minSecretLength - 1);
-    assert.throws(() => encodeBundle(bundle, { secret: short }), refusal('MISSING_ENV', 'secret-too-short', /has 31 characters.*at least 32/));
+    assert.throws(
+      () => encodeBundle(bundle, { secret: short }),
+      refusal('MISSING_ENV', 'secret-too-short', /has 31 characters.*at least 32/),
+    );
     assert.throws(() => encodeBundle(bundle, { secret: '' }), refusal('MISSING_ENV', 'secret-too-short', /is not set/));
     assert.ok(encodeBundle(bundle, { secret: `${short}x` }));
   });
@@ -107,13 +116,27 @@ describe('the seal', () => {
   };
   for (const [name, change] of Object.entries(malformed)) {
     it(`H-19 a seal with ${name} is INVALID_CONFIG`, () => {
-      assert.throws(() => openBundle(edited(text, ({ seal }) => change(seal)), { secret }), refusal('INVALID_CONFIG', 'seal', /the key bundle is not valid \(its seal/));
+      assert.throws(
+        () =>
+          openBundle(
+            edited(text, ({ seal }) => change(seal)),
+            { secret },
+          ),
+        refusal('INVALID_CONFIG', 'seal', /the key bundle is not valid \(its seal/),
+      );
     });
   }
 
   it('H-19 a seal that is no object is INVALID_CONFIG', () => {
     for (const seal of [null, 7, 'x', []]) {
-      assert.throws(() => openBundle(edited(text, (d) => (d.seal = seal)), { secret }), refusal('INVALID_CONFIG', 'seal', /its seal lacks a field/));
+      assert.throws(
+        () =>
+          openBundle(
+            edited(text, (d) => (d.seal = seal)),
+            { secret },
+          ),
+        refusal('INVALID_CONFIG', 'seal', /its seal lacks a field/),
+      );
     }
   });
 });
