@@ -4,7 +4,7 @@
  */
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { SetupError } from './lib/failure.mjs';
 import { runCommand } from './lib/run-command.mjs';
 import { projectRoot, sourceStamp } from './lib/sources.mjs';
@@ -33,11 +33,12 @@ export async function build() {
   return null;
 }
 
-// The bundle of the workflows, made once here instead of at each start of a worker.
+// The bundle of the workflows, made once here instead of at the first start of a worker, which looks for it where it is kept.
 async function bundleWorkflows() {
-  const script = join(dist, 'workers', 'bundle.js');
-  if (!existsSync(script)) return null;
-  const done = await runCommand(process.execPath, [script, join(dist, 'workflow-bundle.js')], { cwd: projectRoot });
+  const module = join(dist, 'workers', 'bundle.js');
+  if (!existsSync(module)) return null;
+  const script = `await (await import(${JSON.stringify(pathToFileURL(module).href)})).loadWorkflowBundle()`;
+  const done = await runCommand(process.execPath, ['--input-type=module', '--eval', script], { cwd: projectRoot });
   return done.code === 0 ? null : done.err || done.out;
 }
 

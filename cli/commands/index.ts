@@ -8,6 +8,7 @@ export interface CommandModule {
 }
 
 export const commandModules: readonly (() => Promise<CommandModule>)[] = [
+  () => import('./start.ts'),
   () => import('./rotation/index.ts'),
   () => import('./nodes/index.ts'),
   () => import('./tokens/index.ts'),

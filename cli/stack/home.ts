@@ -13,6 +13,8 @@ export interface StackHome {
   readonly run: string;
   /** Names the pid of the running stack. */
   readonly lock: string;
+  /** A profile for the Temporal CLI: TEMPORAL_CONFIG_FILE. */
+  readonly temporalProfile: string;
   /** Ports of the last start, taken again by the next. */
   readonly ports: string;
 }
@@ -29,6 +31,7 @@ export function stackHome(env: NodeJS.ProcessEnv): StackHome {
     logs: join(root, 'logs'),
     run: join(root, 'run'),
     lock: join(root, 'stack.lock'),
+    temporalProfile: join(root, 'temporal.toml'),
     ports: join(root, 'ports.json'),
   };
 }

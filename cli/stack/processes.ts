@@ -14,6 +14,8 @@ export interface StackFacts {
   readonly ports: Ports;
   readonly databaseUrl: string;
   readonly temporalAddress: string;
+  /** null when the UI is not ours. */
+  readonly temporalUiUrl: string | null;
   readonly secret: string;
   readonly trustDomain: string;
 }
@@ -42,6 +44,16 @@ function temporalOf({ temporalAddress, env, secret }: StackFacts): Told {
   return { ...profile, TEMPORAL_ADDRESS: temporalAddress, ...codec };
 }
 
+/** On this machine the Temporal UI and CLI may read payloads: whoever reaches the loopback may see what workflows say. */
+const codecEndpointOf = ({ env, ports, temporalUiUrl }: StackFacts): Told =>
+  codecUrl(env, ports) === undefined
+    ? {}
+    : {
+        BETTER_COMPUTE_CODEC_ENDPOINT: 'on',
+        BETTER_COMPUTE_CODEC_ACCESS: env['BETTER_COMPUTE_CODEC_ACCESS'] || 'loopback',
+        BETTER_COMPUTE_CODEC_ORIGINS: env['BETTER_COMPUTE_CODEC_ORIGINS'] || (temporalUiUrl ?? ''),
+      };
+
 export const processTable = Object.freeze({
   api: {
     entry: 'api/main',
@@ -51,6 +63,7 @@ export const processTable = Object.freeze({
       ...keysOf(facts),
       ...tlsOf(facts),
       ...metricsOn(facts.ports.apiMetrics),
+      ...codecEndpointOf(facts),
       BETTER_COMPUTE_API_HOST: host,
       BETTER_COMPUTE_API_PORT: String(facts.ports.api),
       BETTER_COMPUTE_INTERNAL_HOST: host,
@@ -82,6 +95,10 @@ export const processTable = Object.freeze({
 } as const satisfies Record<string, ProcessRow>);
 
 export type ProcessName = keyof typeof processTable;
+
+/** undefined when payloads are plain, or nobody shall read them. */
+export const codecUrl = (env: NodeJS.ProcessEnv, ports: Ports): string | undefined =>
+  env['BETTER_COMPUTE_CODEC'] === 'off' || env['BETTER_COMPUTE_CODEC_ENDPOINT'] === 'off' ? undefined : `http://${host}:${ports.api}/codec`;
 
 export const gatewayUrl = (ports: Ports): string => `https://localhost:${ports.gateway}`;
 

@@ -22,7 +22,7 @@ import { entryOf } from './entries.ts';
 import { prepareHome, type StackHome, stackHome } from './home.ts';
 import { type Materials, prepareMaterials } from './materials.ts';
 import { choosePorts, type Ports } from './ports.ts';
-import { gatewayUrl, type ProcessName, processEnv, processTable, type StackFacts } from './processes.ts';
+import { codecUrl, gatewayUrl, type ProcessName, processEnv, processTable, type StackFacts } from './processes.ts';
 import { writeTlsFiles } from './tls-files.ts';
 
 export interface StackOptions {
@@ -78,7 +78,7 @@ async function startAll(home: StackHome, options: StackOptions, undo: Undo): Pro
   if (materials.made.length > 0) say(`made: ${materials.made.join(', ')} (in ${home.root})`);
   await keepTlsFiles({ home, materials, options, undo });
   signal.throwIfAborted();
-  const codec = env['BETTER_COMPUTE_CODEC'] === 'off' ? undefined : `http://127.0.0.1:${ports.api}/codec`;
+  const codec = codecUrl(env, ports);
   const [database, temporal] = await both(
     startDatabase({ home, env, ports, say }).then(({ url, engine }) => {
       undo.push(async () => engine?.stop());
@@ -97,11 +97,13 @@ async function startAll(home: StackHome, options: StackOptions, undo: Undo): Pro
     ports,
     databaseUrl: database.url,
     temporalAddress: temporal.address,
+    temporalUiUrl: temporal.uiUrl,
     secret: materials.secret,
     trustDomain: materials.bundle.trustDomain,
   };
   await startProcesses(facts, options, undo);
   const addresses = addressesOf({ ports, temporal, databaseUrl: database.url });
+  await replaceWhole(home.temporalProfile, temporalProfile(temporal.address, codec));
   const runFile = join(home.run, 'stack.json');
   await replaceWhole(runFile, `${JSON.stringify({ pid: process.pid, addresses }, null, 2)}\n`);
   undo.push(() => rmSync(runFile, { force: true }));
@@ -140,6 +142,10 @@ async function migrateDatabase(url: string, say: (line: string) => void): Promis
     await database.close();
   }
 }
+
+/** For `TEMPORAL_CONFIG_FILE=… temporal …`: the address, and where payloads are decoded. */
+const temporalProfile = (address: string, codec: string | undefined): string =>
+  `[profile.default]\naddress = "${address}"\nnamespace = "default"\n${codec === undefined ? '' : `\n[profile.default.codec]\nendpoint = "${codec}"\n`}`;
 
 interface TlsKeeping {
   readonly home: StackHome;

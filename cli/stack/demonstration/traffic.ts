@@ -1,0 +1,80 @@
+/** A command on every node each second, for as long as the demonstration runs: the proof that a rotation disturbs nothing. */
+import type { Client } from '@temporalio/client';
+import { second } from '../../../domain/time.ts';
+import { taskQueues, workflowIds } from '../../../temporal.config.ts';
+import { type RunCommandInput, type RunCommandResult, staticSummary } from '../../../workflows/run-command/messages.ts';
+
+export interface TrafficCount {
+  /** Workflows that were started. */
+  workflows: number;
+  /** Commands that ended as done. */
+  run: number;
+  rejected: number;
+  /** Commands that ended in any other way. */
+  failed: number;
+  /** The first few that did not succeed, in words. */
+  readonly failures: string[];
+}
+
+export interface Traffic {
+  readonly count: Readonly<TrafficCount>;
+  /** Starts no more and waits for what is under way. */
+  finish(): Promise<void>;
+  /** Starts no more. */
+  stop(): void;
+}
+
+const everyMs = second;
+const failuresKept = 10;
+
+export function startTraffic(client: Client, run: string): Traffic {
+  const count: TrafficCount = { workflows: 0, run: 0, rejected: 0, failed: 0, failures: [] };
+  const open = new Set<Promise<void>>();
+  const tick = (): void => {
+    count.workflows += 1;
+    const one = runOnce(client, `${run}-${count.workflows}`)
+      .then((result) => add(count, result))
+      .catch((error: unknown) => note(count, error instanceof Error ? error.message : String(error)))
+      .finally(() => open.delete(one));
+    open.add(one);
+  };
+  tick();
+  const timer = setInterval(tick, everyMs);
+  return {
+    count,
+    stop: () => clearInterval(timer),
+    finish: async () => {
+      clearInterval(timer);
+      await Promise.all(open);
+    },
+  };
+}
+
+async function runOnce(client: Client, unique: string): Promise<RunCommandResult> {
+  const input: RunCommandInput = { kind: 'inventory.refresh', nodes: 'all', actor: 'demonstration' };
+  return (await client.workflow.execute('runCommand', {
+    workflowId: workflowIds.runCommand(unique),
+    taskQueue: taskQueues.control,
+    args: [input],
+    staticSummary,
+  })) as RunCommandResult;
+}
+
+function add(count: TrafficCount, { states, failures }: RunCommandResult): void {
+  for (const [state, commands] of Object.entries(states)) {
+    if (state === 'done') count.run += commands;
+    else if (state === 'rejected') count.rejected += commands;
+    else count.failed += commands;
+  }
+  for (const { nodeId, state, error } of failures) keep(count, `${nodeId}: ${state} ${error}`);
+}
+
+/** The workflow itself did not end well: its commands are unknown, and that is told as a failure. */
+function note(count: TrafficCount, message: string): void {
+  count.failed += 1;
+  keep(count, message);
+}
+
+function keep(count: TrafficCount, line: string): void {
+  if (count.failures.length < failuresKept) count.failures.push(line);
+}

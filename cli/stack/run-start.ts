@@ -1,0 +1,78 @@
+/** What `better-compute start` does: stack up, say where everything is, stay or show the demonstration, end in order. */
+import { codeOf, ControlError, isControlError } from '../../domain/errors.ts';
+import { demonstrationTimesName } from '../../runtime/config.ts';
+import type { StartOptions } from '../commands/start.ts';
+import type { CliIo } from '../io.ts';
+import { watchLauncher } from './launcher.ts';
+import { type Stack, startStack } from './stack.ts';
+import { welcome } from './welcome.ts';
+
+/** 30 s between switch and drop at least, 2 s of margin, worker keys of 40 s: long enough to see, short enough to wait for. */
+const demonstrationTimes = 'yes-for-demonstrations-only:30000,2000,40000';
+
+/** @throws CANCELLED never: an interrupt is how a stack is meant to end */
+export async function runStart(options: StartOptions, io: CliIo): Promise<void> {
+  const ending = new AbortController();
+  const giveUp = (): void => ending.abort(new ControlError('CANCELLED', 'ended before it was up', { details: { reason: 'interrupted' } }));
+  io.signal.addEventListener('abort', giveUp, { once: true });
+  const launcher = watchLauncher(process.env, giveUp);
+  const hurry = onSecondInterrupt(io);
+  try {
+    await withStack({ ...io, env: stackEnv(options, io.env) }, { options, signal: ending.signal });
+  } catch (error) {
+    if (!(ending.signal.aborted && isControlError(error) && codeOf(error) === 'CANCELLED')) throw error;
+  } finally {
+    launcher.close();
+    hurry.close();
+  }
+}
+
+/** A demonstration shortens the wait of 24 h, under a name that says so, unless the caller has set it already. */
+const stackEnv = ({ demonstration }: StartOptions, env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
+  demonstration && !env[demonstrationTimesName] ? { ...env, [demonstrationTimesName]: demonstrationTimes } : env;
+
+async function withStack(io: CliIo, { options, signal }: { options: StartOptions; signal: AbortSignal }): Promise<void> {
+  const begun = io.now();
+  io.err('starting PostgreSQL, Temporal and the control plane …');
+  const stack = await startStack({ env: io.env, now: () => io.now(), say: (line) => io.err(line), signal });
+  try {
+    io.err(`up after ${((io.now() - begun) / 1_000).toFixed(1)} s`);
+    await afterUp(stack, io, { options, signal });
+  } finally {
+    io.err('ending …');
+    await stack.stop();
+    io.err('ended; the state stays in the state folder, and the next start goes on from it');
+  }
+}
+
+async function afterUp(stack: Stack, io: CliIo, { options, signal }: { options: StartOptions; signal: AbortSignal }): Promise<void> {
+  if (!options.once) io.err(await welcome(stack, io.env));
+  if (!options.demonstration) return aborted(signal);
+  const { runDemonstration } = await import('./demonstration/story.ts');
+  const demonstration = await runDemonstration({ stack, io, nodes: options.nodes, signal });
+  try {
+    if (options.once) return;
+    io.err(await welcome(stack, io.env));
+    await aborted(signal);
+  } finally {
+    await demonstration.stop();
+    if (options.once) io.out(JSON.stringify(demonstration.summary));
+  }
+}
+
+const aborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+
+/** Ends at once, without order, for the impatient; engines and processes end with us all the same. */
+function onSecondInterrupt(io: CliIo): { close(): void } {
+  const interrupted = (): void => {
+    if (!io.signal.aborted) return;
+    io.err('ended at once');
+    process.exit(130);
+  };
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, interrupted);
+  return { close: () => void (['SIGINT', 'SIGTERM'] as const).map((name) => process.off(name, interrupted)) };
+}
