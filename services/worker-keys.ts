@@ -5,7 +5,7 @@
  *
  * A new key is made at 60 % of the old one's life, and at once when the bundle's signing root is another.
  */
-import { ControlError } from '../domain/errors.ts';
+import { ControlError, isControlError } from '../domain/errors.ts';
 import type { RotationTimes } from '../domain/rotation/gates.ts';
 import { type Database, instant } from '../drizzle/client.ts';
 import type { PkiBundle } from '../pki/bundle/types.ts';
@@ -29,6 +29,11 @@ export interface WorkerKeyringOptions {
   readonly now: () => number;
   /** How often the database is asked whether this bundle is still the newest; default 5 s. */
   readonly recheckMs?: number;
+  /**
+   * How long a process that finds itself behind waits for its own watch to bring the newer bundle, before it refuses; default
+   * 10 s. A step of a rotation reaches every process within moments, and no command may fail for those.
+   */
+  readonly catchUpMs?: number;
 }
 
 /** Part of a key's life after which the next one is made. */
@@ -49,7 +54,7 @@ interface Held {
 }
 
 export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyProvider {
-  const { db, processId, times, recheckMs = 5_000 } = options;
+  const { db, processId, times, recheckMs = 5_000, catchUpMs = 10_000 } = options;
   let held: Held | undefined;
   let pending: Promise<Held> | undefined;
 
@@ -85,6 +90,18 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
     return sameRoot && now < last.renewAt ? recheck(last, bundle, now) : make(bundle, now);
   };
 
+  const caughtUp = async (last: Held | undefined): Promise<Held> => {
+    for (let waitedMs = 0; ; waitedMs += catchUpStepMs) {
+      const bundle = options.bundle();
+      try {
+        return await next(last, bundle, options.now());
+      } catch (error) {
+        if (!isBehind(error) || waitedMs >= catchUpMs) throw error;
+        await new Promise((resolve) => setTimeout(resolve, catchUpStepMs));
+      }
+    }
+  };
+
   return {
     async current() {
       const bundle = options.bundle();
@@ -92,7 +109,7 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
       const good = held !== undefined && held.bundle === bundle && now < held.renewAt && now - held.checkedAt < recheckMs && now >= held.checkedAt;
       if (good && held !== undefined) return held.key;
       // Many callers, one key: all of them wait for the same record.
-      pending ??= next(held, bundle, now).finally(() => {
+      pending ??= caughtUp(held).finally(() => {
         pending = undefined;
       });
       held = await pending;
@@ -101,6 +118,11 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
     },
   };
 }
+
+const catchUpStepMs = 100;
+
+/** The deployment runs a newer bundle than this process: that heals by itself, unlike a fork or a restored database. */
+const isBehind = (error: unknown): boolean => isControlError(error) && error.code === 'STALE_BUNDLE' && error.details['reason'] === 'bundle-replaced';
 
 const lastEnd = { name: 'worker-cert-last', text: 'select max(not_after) as "notAfter" from worker_certs where root_id = $1' };
 

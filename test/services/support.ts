@@ -100,7 +100,7 @@ export function recordingLog(): RecordingLog {
   return { lines, info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-export async function keyring(db: Database, options: { bundle?: () => PkiBundle; now?: () => number; processId?: string; recheckMs?: number } = {}): Promise<WorkerKeyProvider> {
+export async function keyring(db: Database, options: { bundle?: () => PkiBundle; now?: () => number; processId?: string; recheckMs?: number; catchUpMs?: number } = {}): Promise<WorkerKeyProvider> {
   const own = await testBundle();
   return createWorkerKeyring({
     db,
@@ -108,6 +108,7 @@ export async function keyring(db: Database, options: { bundle?: () => PkiBundle;
     bundle: options.bundle ?? (() => own),
     times: productionTimes,
     now: options.now ?? (() => t0),
+    catchUpMs: options.catchUpMs ?? 0,
     ...(options.recheckMs === undefined ? {} : { recheckMs: options.recheckMs }),
   });
 }
