@@ -138,9 +138,10 @@ const checkAgainst = (model: Certificate, { der, signature, asked }: Made): Cert
   const reader = outer.open(tags.sequence);
   const tbs = reader.readWhole(tags.sequence);
   const spki = findAskedKey(new DerReader(tbs).open(tags.sequence), asked);
-  const isSigned = reader.skip(signatureAlgorithm) && sameBytes(reader.readBitOctets(), signature);
-  if (spki === null || !isSigned || !reader.isAtEnd || !outer.isAtEnd) throw fault('value');
-  return certificateOf({ der, tbs, signature }, bodyLike(model, asked, spki));
+  const isAlgorithm = reader.skip(signatureAlgorithm);
+  const found = reader.readBitOctets();
+  if (spki === null || !isAlgorithm || !sameBytes(found, signature) || !reader.isAtEnd || !outer.isAtEnd) throw fault('value');
+  return certificateOf({ der, tbs, signature: found }, bodyLike(model, asked, spki));
 };
 
 const bodyLike = (model: Certificate, { template, ski }: IssuedByAuthority, spki: Uint8Array): CertificateBody => ({
