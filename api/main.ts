@@ -31,8 +31,6 @@ import { followTlsPair, readTlsPair } from './tls-files.ts';
 const version = '0.1.0';
 const now = Date.now;
 
-await runProcess({ name: 'api', start });
-
 async function start(context: ProcessContext): Promise<RunningProcess> {
   const config = readApiConfig(context.env);
   const closing: (() => Promise<void> | void)[] = [];
@@ -161,3 +159,5 @@ async function listen(server: Server, request: Parameters<typeof listenOn>[1], c
   );
   return showAddress(at);
 }
+
+await runProcess({ name: 'api', start });

@@ -41,8 +41,9 @@ interface Answer {
 export const peerChainHeader = 'x-bc-peer-chain';
 
 export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
+  // The internal authority is the anchor itself; the root above it also stands over the authorities of nodes.
   const agentOf = (material: TlsMaterial): Agent =>
-    new Agent({ ...material, keepAlive: true, maxSockets: 32, minVersion: 'TLSv1.3', maxCachedSessions: 0, ...(serverName === undefined ? {} : { servername: serverName }) });
+    new Agent({ ...material, allowPartialTrustChain: true, keepAlive: true, maxSockets: 32, minVersion: 'TLSv1.3', maxCachedSessions: 0, ...(serverName === undefined ? {} : { servername: serverName }) });
   let agent = agentOf(tls);
   const call = async (path: string, body: Uint8Array, options: { maxBytes: number; headers?: Record<string, string> }): Promise<Uint8Array> => {
     const answer = await post(new URL(path, url), { body, agent, timeoutMs, ...options });
