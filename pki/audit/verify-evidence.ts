@@ -7,7 +7,7 @@
 import { createHash, createPublicKey, type KeyObject, verify } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import { about, dropOpensAt } from '../../domain/rotation/gates.ts';
-import { showInstant } from '../../domain/time.ts';
+import { minute, showInstant } from '../../domain/time.ts';
 import {
   type EvidenceOverride,
   type EvidenceStage,
@@ -221,8 +221,8 @@ function checkOverlap(stages: readonly StageEvidence[], minOverlapMs: number, pr
   if (drop.overlap === null || since === undefined) return say('does not say what opened it');
   const { switchedAt, lastWorkerNotAfter, opensAt, forcedReason } = drop.overlap;
   if (forcedReason !== '') return;
-  // The bundle records the instant of the step, the document a moment later: a step cannot be later than its document.
-  if (switchedAt > since) say(`claims a switch at ${showInstant(switchedAt)}, after the evidence of it`);
+  // The bundle records the instant of the step, the document a moment later, perhaps by another host's clock.
+  if (switchedAt > since + clockToleranceMs) say(`claims a switch at ${showInstant(switchedAt)}, after the evidence of it`);
   const earliest = dropOpensAt(
     { switchedAt, lastWorkerNotAfter },
     { ...drop.times, overlapMs: Math.max(drop.times.overlapMs, minOverlapMs) },
@@ -240,6 +240,9 @@ function checkVersions(stages: readonly StageEvidence[], problems: EvidenceProbl
     last = Math.max(last, publishedVersion);
   }
 }
+
+/** What two clocks of one deployment may differ by: the window of a renewal (RENEW-006). */
+const clockToleranceMs = minute;
 
 /** When the overlap began: the switch, or the abort that took it back. */
 const exchangedAt = (stages: readonly StageEvidence[]): number | undefined =>
