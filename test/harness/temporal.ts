@@ -65,3 +65,19 @@ function skipTime(connection: Connection): void {
 
 const bundleFor = async (options: Partial<WorkerOptions>): Promise<Partial<WorkerOptions>> =>
   options.workflowBundle !== undefined || options.workflowsPath !== undefined ? {} : { workflowBundle: await loadWorkflowBundle() };
+
+let shared: Promise<TestTemporal> | undefined;
+
+/** The server of this process; mocha stops it after its last test. */
+export function sharedTemporal(): Promise<TestTemporal> {
+  shared ??= startTestTemporal();
+  return shared;
+}
+
+if (typeof after === 'function') {
+  after(async function stopTemporal() {
+    this.timeout(30_000);
+    await (await shared)?.stop();
+    shared = undefined;
+  });
+}

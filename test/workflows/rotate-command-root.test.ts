@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { day } from '../../domain/time.ts';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
-import { startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { countEvents, runRotationWorkers, startRotation, type RunningWorkers } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -13,13 +13,12 @@ describe('rotateCommandRoot: the story', function () {
   let workers: RunningWorkers | undefined;
 
   before(async () => {
-    temporal = await startTestTemporal();
+    temporal = await sharedTemporal();
   });
   afterEach(async () => {
     await workers?.stop();
     workers = undefined;
   });
-  after(() => temporal.stop());
 
   it('ROT-001 adds, waits, switches, waits a day and drops, with no input; H-17 the evidence proves it offline', async () => {
     const world = new RotationWorld();

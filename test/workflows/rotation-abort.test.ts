@@ -5,7 +5,7 @@ import { WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { abort, type RotationStatus } from '../../workflows/rotate-command-root/messages.ts';
-import { startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { runRotationWorkers, startRotation, untilStatus, type RotationHandle, type RunningWorkers } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -28,13 +28,12 @@ describe('rotateCommandRoot: abort', function () {
   let workers: RunningWorkers | undefined;
 
   before(async () => {
-    temporal = await startTestTemporal();
+    temporal = await sharedTemporal();
   });
   afterEach(async () => {
     await workers?.stop();
     workers = undefined;
   });
-  after(() => temporal.stop());
 
   const begin = async (world: RotationWorld): Promise<RotationHandle> => {
     world.times = shortTimes;

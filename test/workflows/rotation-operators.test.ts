@@ -8,7 +8,7 @@ import { findTemporal } from '../../scripts/engines/temporal.mjs';
 import { ControlError } from '../../domain/errors.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/rotate-command-root/messages.ts';
-import { startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { runRotationWorkers, startRotation, statusOf, untilStatus, type RotationHandle, type RunningWorkers } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -34,7 +34,7 @@ describe('rotateCommandRoot: operators', function () {
   let cli: string;
 
   before(async () => {
-    temporal = await startTestTemporal();
+    temporal = await sharedTemporal();
     cli = await findTemporal();
   });
   afterEach(async () => {
@@ -42,7 +42,6 @@ describe('rotateCommandRoot: operators', function () {
     await workers?.stop();
     workers = undefined;
   });
-  after(() => temporal.stop());
 
   const begin = async (world: RotationWorld): Promise<RotationHandle> => {
     world.times = shortTimes;
