@@ -1,5 +1,5 @@
 /**
- * Certificate extensions, one row each: how it is read, and whether it may or must be critical. An extension without a row is
+ * Certificate extensions, one row each: how it is read, and whether it may be critical. An extension without a row is
  * ignored when it is not critical and refused when it is (RFC 5280 4.2); name constraints are refused even then, because a
  * verifier that skips them trusts more than the authority was given, and `urn:bc:` names do not work under them.
  */
@@ -129,7 +129,7 @@ const refuseNameConstraints = (): void => {
 };
 
 interface ExtensionRow {
-  readonly critical: 'must' | 'may' | 'must-not';
+  readonly critical: 'may' | 'must-not';
   readonly read: (value: DerReader, facts: Facts, isCritical: boolean) => void;
 }
 
@@ -137,7 +137,7 @@ const row = (critical: ExtensionRow['critical'], read: ExtensionRow['read']): Ex
 
 const extensionTable: ReadonlyMap<string, ExtensionRow> = new Map([
   [oids.basicConstraints, row('may', readBasicConstraints)],
-  [oids.keyUsage, row('must', readKeyUsage)],
+  [oids.keyUsage, row('may', readKeyUsage)],
   [oids.extKeyUsage, row('may', readExtKeyUsage)],
   [oids.subjectAltName, row('may', readAlternativeNames)],
   [oids.subjectKeyIdentifier, row('must-not', readSubjectKeyIdentifier)],
@@ -188,8 +188,7 @@ const readExtension = (entry: DerReader, oid: string, facts: Facts): void => {
     if (isCritical) throw malformed('unknown-critical-extension', `extension ${oid} is critical and not known here`);
     return;
   }
-  if (known.critical === (isCritical ? 'must-not' : 'must'))
-    throw malformed('extension-criticality', `extension ${oid} ${isCritical ? 'is critical' : 'is not critical'}`);
+  if (isCritical && known.critical === 'must-not') throw malformed('extension-criticality', `extension ${oid} is critical`);
   known.read(value, facts, isCritical);
 };
 

@@ -148,11 +148,13 @@ const agentNames = ({ identity, sans = {} }: IssueLeafOptions): Names => {
   return { uriSans: [formatSpiffeId(identity), ...uris], dnsSans: noNames, ipSans: noNames };
 };
 
-const hostNames = ({ identity, sans = {} }: IssueLeafOptions): Names => {
+const hostNames = ({ identity, commonName, sans = {} }: IssueLeafOptions): Names => {
   const { uris = noNames, dns = noNames, ips = noNames } = sans;
   if (identity !== undefined || uris.length > 0) throw invalid('identity', 'a control-plane certificate is no node');
   if (dns.length + ips.length === 0) throw invalid('alternative-name', 'a control-plane certificate needs a DNS name or an address');
-  return { uriSans: noNames, dnsSans: dns, ipSans: ips.map((ip) => ipText(ipOctets(ip) ?? refuseAddress(ip))) };
+  const addresses = ips.map((ip) => ipText(ipOctets(ip) ?? refuseAddress(ip)));
+  if (commonName !== undefined && !dns.includes(commonName) && !addresses.includes(commonName)) throw invalid('common-name', 'the common name of a host is one of its names');
+  return { uriSans: noNames, dnsSans: dns, ipSans: addresses };
 };
 
 const refuseAddress = (ip: string): never => {

@@ -123,7 +123,7 @@ export interface IssueLeafOptions {
   readonly identity?: SpiffeIdentity;
   /** uris: `urn:bc:` statements of an agent profile. dns, ips: gateway and internal profiles. */
   readonly sans?: { readonly uris?: readonly string[]; readonly dns?: readonly string[]; readonly ips?: readonly string[] };
-  /** A CN beside the role; control-plane profiles only. */
+  /** A CN beside the role; control-plane profiles only. For gateway and internal it must be one of the names. */
   readonly commonName?: string;
   /** Another role that the profile allows (`internal`: internal, gateway, worker-tls). Default: the profile's own. */
   readonly role?: string;

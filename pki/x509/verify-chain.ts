@@ -51,7 +51,7 @@ const purposes: Readonly<Record<ChainPurpose, PurposeRow>> = Object.freeze({
  * Verifies a chain (leaf first, the rest in any order) up to one of the anchors, for one purpose, at one instant. Refusals:
  * MALFORMED (form), BAD_SIGNATURE (`unknown-issuer`, `bad-signature`), CERTIFICATE_EXPIRED (`expired`, `not-yet-valid`),
  * PERMISSION_DENIED (`not-a-ca`, `path-length`, `key-usage`, `extended-key-usage`, `ca-as-leaf`, `key-identifier`, `wrong-role`,
- * `server-name`). When several paths lead to an anchor and all fail, the first one's refusal is thrown.
+ * `common-name`, `server-name`). When several paths lead to an anchor and all fail, the first one's refusal is thrown.
  */
 export const verifyChain = (chain: readonly Uint8Array[], options: VerifyChainOptions): VerifiedChain => {
   let first: unknown;
@@ -73,7 +73,8 @@ const verifyPath = (path: Path, options: VerifyChainOptions): VerifiedChain => {
   assertKeyIdentifiers(path); //                      4. each names its issuer's key
   assertLeaf(path); //                                5. the leaf is no authority, and its key may sign
   assertPurpose(path, purposes[options.purpose]); //  6. leaf and authorities are for this purpose
-  assertServerName(path, options); //                 7. the server is the one that was asked for
+  assertCommonName(path, options); //                 7. a server's common name says nothing that its names do not
+  assertServerName(path, options); //                 8. the server is the one that was asked for
   return Object.freeze({ leaf: path[0], path: Object.freeze(path), anchor: path.at(-1), purpose: options.purpose }) as unknown as VerifiedChain;
 };
 
@@ -134,6 +135,14 @@ const assertPurpose = (path: Path, row: PurposeRow): void => {
     const refused = (leaf.ekus ?? []).includes(eku) ? authorities.find(({ ekus }) => ekus !== null && !ekus.includes(eku)) : leaf;
     if (refused !== undefined) throw denied('extended-key-usage', `${describe(refused)} is not for ${eku}`);
   }
+};
+
+/** Readers that still look at the common name of a server, and those that do not, must not see two different servers. */
+const assertCommonName = ([leaf]: Path, { purpose }: VerifyChainOptions): void => {
+  if (purpose !== 'server') return;
+  for (const { oid, value } of leaf.subject.attributes)
+    if (oid === oids.commonName && !leaf.dnsSans.includes(value) && !leaf.ipSans.includes(value))
+      throw denied('common-name', `certificate ${leaf.serial} has a common name that is not among its names`);
 };
 
 /** Exact names only: no wildcards, no common name. */

@@ -131,6 +131,7 @@ describe('pki/x509 issuing', () => {
   it('control-plane certificates need a name, and are no nodes', async () => {
     const gateway = (change: Partial<IssueLeafOptions>): ReturnType<typeof issueLeaf> => issueLeaf({ ca: all.servingCa, profile: 'gateway', spki: createKey().spki, now, ...change });
     await assert.rejects(gateway({}), refusedWith('INVALID_INPUT', 'alternative-name', /needs a DNS name or an address/));
+    await assert.rejects(gateway({ sans: { dns: ['a.example'] }, commonName: 'b.example' }), refusedWith('INVALID_INPUT', 'common-name', /one of its names/));
     await assert.rejects(gateway({ sans: { dns: ['*.example'] } }), refusedWith('INVALID_INPUT', 'alternative-name', /not a DNS name/));
     await assert.rejects(gateway({ sans: { ips: ['fe80::1%eth0'] } }), refusedWith('INVALID_INPUT', 'alternative-name', /not an IP address/));
     await assert.rejects(gateway({ sans: { dns: ['a.example'] }, identity }), refusedWith('INVALID_INPUT', 'identity', /is no node/));

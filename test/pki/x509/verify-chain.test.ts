@@ -197,9 +197,11 @@ describe('pki/x509 chain verification', () => {
   });
 
   it('serverName is an exact DNS name or address, never a wildcard or the common name', async () => {
-    const gateway = await issueLeaf({ ca: all.servingCa, profile: 'gateway', commonName: 'cn.example', spki: createKey().spki, sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] }, now });
+    const gateway = await issueLeaf({ ca: all.servingCa, profile: 'gateway', commonName: 'gw.example', spki: createKey().spki, sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] }, now });
     const named = (serverName: string): unknown => verify([gateway.der, all.servingCa.certificate], { purpose: 'server', serverName });
     for (const name of ['gw.example', 'GW.Example', '192.0.2.7', '2001:DB8:0::1']) named(name);
-    for (const name of ['cn.example', 'a.gw.example', 'example', '192.0.2.8', '::1', '']) assert.throws(() => named(name), refusedWith('PERMISSION_DENIED', 'server-name', /is not for/));
+    for (const name of ['a.gw.example', 'example', '192.0.2.8', '::1', '']) assert.throws(() => named(name), refusedWith('PERMISSION_DENIED', 'server-name', /is not for/));
+    const posing = await make({ subject: [{ oid: oids.commonName, value: 'cn.example' }], ekus: [oids.serverAuth], dnsSans: ['gw.example'] }, all.servingCa);
+    assert.throws(() => verify([posing.certificate, all.servingCa.certificate], { purpose: 'server', serverName: 'gw.example' }), refusedWith('PERMISSION_DENIED', 'common-name', /not among its names/));
   });
 });
