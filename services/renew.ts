@@ -43,7 +43,7 @@ export interface RenewServiceOptions {
 }
 
 export const renewWindowMs = minute;
-/** Twice the window: a statement is outside of it before it is forgotten. */
+/** Twice the window, ends included: a statement from the future edge of the window is remembered until it is outside of it. */
 export const replayKeptMs = 120 * second;
 
 /**
@@ -145,11 +145,11 @@ interface Admitted {
 const remember = {
   name: 'renew-replay',
   text: `insert into renew_replays as r (statement_sha256, expires_at) values ($1, $2)
-         on conflict (statement_sha256) do update set expires_at = excluded.expires_at where r.expires_at <= $3 returning 1`,
+         on conflict (statement_sha256) do update set expires_at = excluded.expires_at where r.expires_at < $3 returning 1`,
 };
 const forget = {
   name: 'renew-forget',
-  text: `delete from renew_replays where statement_sha256 in (select statement_sha256 from renew_replays where expires_at <= $1 limit 20 for update skip locked)`,
+  text: `delete from renew_replays where statement_sha256 in (select statement_sha256 from renew_replays where expires_at < $1 limit 20 for update skip locked)`,
 };
 
 /** One transaction: the statement is new, the node is what it was, the serial is reserved. Shared by every replica (A-PKI-48). */

@@ -52,7 +52,7 @@ export interface Revoked {
  *
  * @throws NOT_FOUND; INVALID_INPUT without actor and reason; INVALID_STATE for a retired node
  */
-export function revokeNode({ db, nodeId, actor, reason, now }: RevokeOptions): Promise<Revoked> {
+export async function revokeNode({ db, nodeId, actor, reason, now }: RevokeOptions): Promise<Revoked> {
   if (actor.trim() === '' || reason.trim() === '') {
     throw new ControlError('INVALID_INPUT', 'revoking a node needs an actor and a reason', { details: { reason: 'reason-needed' } });
   }

@@ -41,7 +41,7 @@ export interface NewOverride {
  *
  * @throws INVALID_INPUT without an actor or a reason
  */
-export function recordOverride(db: Database, input: NewOverride): Promise<RotationOverride> {
+export async function recordOverride(db: Database, input: NewOverride): Promise<RotationOverride> {
   const { rotationId, override, details, now } = input;
   if (override.actor.trim() === '' || override.reason.trim() === '') {
     throw new ControlError('INVALID_INPUT', `${override.kind} needs an actor and a reason`, { details: { reason: 'reason-needed' } });
