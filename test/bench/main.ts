@@ -1,0 +1,83 @@
+/**
+ * `npm run bench -- [name …] [--json]`: each figure is a ratio against a bare baseline that runs beside it in the same process
+ * tree, with the machine's particulars. Without a name: all of them, one after another. Exit 1 when a figure misses its goal.
+ *
+ * Never a test: machines differ, so no time is asserted anywhere else.
+ */
+import { execFileSync } from 'node:child_process';
+import { cpus, totalmem } from 'node:os';
+import { existsSync } from 'node:fs';
+import { ControlError } from '../../domain/errors.ts';
+
+export interface Figure {
+  readonly figure: string;
+  readonly ratio: number;
+  /** As people write it: "≤ 1.15". */
+  readonly goal: string | number;
+  readonly holds: boolean;
+  readonly detail: unknown;
+}
+
+/** Name → what it measures. The module of that name exports figure(). */
+const figures: Readonly<Record<string, string>> = Object.freeze({
+  'gateway-memory': 'memory of an idle mTLS session, of bare node:http2 (goal: at most)',
+  'gateway-rtt': 'CPU of a small frame there and back, of bare node:http2 (goal: at most)',
+  storm: 'p99 in ms of live sessions while 2,000 arrive (goal: at most)',
+  enqueue: 'commands appended a second, of a bare counter insert (goal: at least)',
+  deliver: 'commands read a second, of a bare cursor read (goal: at least)',
+  issue: 'certificates a second, of raw P-256 signatures (goal: at least)',
+  gate: 'ms of the fleet gate at 100,000 sessions (goal: at most)',
+  'rotation-history': 'history events of a rotation over 2,000 sessions (goal: at most)',
+  orchestration: 'time of our workflow, of a bare Temporal loop (goal: at most)',
+  'warm-start': 'seconds from a warm start to ready (goal: at most)',
+});
+
+const ending = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+
+async function measure(name: string): Promise<Figure> {
+  const url = new URL(`./${name}.${ending}`, import.meta.url);
+  if (!Object.hasOwn(figures, name) || !existsSync(url)) {
+    throw new ControlError('INVALID_INPUT', `there is no figure ${name}: ${Object.keys(figures).join(', ')}`);
+  }
+  const module = (await import(url.href)) as { figure: () => Promise<Figure> };
+  return module.figure();
+}
+
+function machine(): Record<string, unknown> {
+  const commit = (() => {
+    try {
+      return execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    } catch {
+      return 'unknown';
+    }
+  })();
+  return { cpu: cpus()[0]?.model ?? 'unknown', cores: cpus().length, memoryGiB: Math.round(totalmem() / 2 ** 30), node: process.version, commit };
+}
+
+const shown = (value: number): string => (value >= 100 ? value.toFixed(0) : value.toFixed(2));
+
+async function main(args: readonly string[]): Promise<number> {
+  const isJson = args.includes('--json');
+  const wanted = args.filter((arg) => !arg.startsWith('--'));
+  const names = wanted.length > 0 ? wanted : Object.keys(figures);
+  if (isJson) process.stdout.write(`${JSON.stringify({ machine: machine() })}\n`);
+  else process.stdout.write(`${Object.entries(machine()).map(([key, value]) => `${key} ${value}`).join(' · ')}\n\n`);
+  let missed = 0;
+  for (const name of names) {
+    const figure = await measure(name);
+    if (!figure.holds) missed += 1;
+    if (isJson) process.stdout.write(`${JSON.stringify(figure)}\n`);
+    else {
+      const verdict = figure.holds ? 'holds ' : 'MISSED';
+      process.stdout.write(`${verdict} ${name.padEnd(17)} ${shown(figure.ratio).padStart(9)}  goal ${String(figure.goal).padStart(7)}  ${figures[name] ?? ''}\n`);
+    }
+  }
+  return missed === 0 ? 0 : 1;
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  process.stderr.write(`error: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.exitCode = error instanceof ControlError && error.code === 'INVALID_INPUT' ? 2 : 70;
+}
