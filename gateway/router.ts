@@ -62,6 +62,7 @@ export function createRouter(options: RouterOptions): Router {
   });
   return {
     onStream(stream, headers) {
+      // 'close' follows and says all there is to say.
       stream.on('error', ignore);
       const connection = connections.attach(stream);
       if (connection === null) return stream.destroy();

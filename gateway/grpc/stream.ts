@@ -19,7 +19,8 @@ function sendStoredTrailers(this: ServerHttp2Stream): void {
 /** Opens the answer; the trailers follow with `endStream`. */
 export function openResponse(stream: ServerHttp2Stream): void {
   stream.respond(responseHeaders, { waitForTrailers: true });
-  stream.once('wantTrailers', sendStoredTrailers);
+  // `on`: it comes once anyway, and `once` would keep a wrapper per stream.
+  stream.on('wantTrailers', sendStoredTrailers);
 }
 
 /** Ends the answer with these trailers; trailers-only when no answer was opened (TRN-018). Twice, or after a close, does nothing. */

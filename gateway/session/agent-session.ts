@@ -16,6 +16,7 @@ import { type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts'
 import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
 import { SessionCore, type ServerFrameInit, type SessionEffects, type SessionTerms } from './core.ts';
 import type { DispatchSession } from './dispatcher.ts';
+import { answerHeartbeat } from './heartbeat.ts';
 import { Outbound } from './outbound.ts';
 import type { HelloFacts } from './read-frames.ts';
 import { mergeReports, type PresentSession, type SessionReport } from './presence.ts';
@@ -72,8 +73,6 @@ function onClose(this: ServerHttp2Stream): void {
 function onDrain(this: ServerHttp2Stream): void {
   (this as unknown as WithSession)[sessionOf].onDrain();
 }
-/** 'close' follows and says all there is to say. */
-const onError = (): void => undefined;
 
 type PauseReason = 'opening' | 'recorder' | 'flood';
 
@@ -109,7 +108,6 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
     stream.on('end', onEnd);
     stream.on('close', onClose);
     stream.on('drain', onDrain);
-    stream.on('error', onError);
   }
 
   get nodeId(): string {
@@ -146,7 +144,11 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
   onMessage(message: Uint8Array): void {
     if (this.core.phase === 'ended') return;
     this.#frames += 1;
-    this.core.onFrame(this.#decode(message), this.#host.now(), this);
+    const now = this.#host.now();
+    const ack = this.core.takesHeartbeats ? answerHeartbeat(message, now) : null;
+    if (ack === null) return this.core.onFrame(this.#decode(message), now, this);
+    this.core.onHeartbeat(now);
+    if (!this.#outbound.write(ack)) this.#cut();
   }
 
   /** The daemon says goodbye; one that never said hello has not been a session. */

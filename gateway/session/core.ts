@@ -106,6 +106,15 @@ export class SessionCore {
     return this.#phase === 'open';
   }
 
+  /** Heartbeats may be answered without going through `onFrame`. */
+  get takesHeartbeats(): boolean {
+    return this.#phase === 'open' || this.#phase === 'draining';
+  }
+
+  onHeartbeat(now: number): void {
+    this.#lastFrameAt = now;
+  }
+
   /** @throws a refusal for a frame the protocol does not allow; the caller ends the stream with it */
   onFrame(frame: AgentFrame, now: number, fx: SessionEffects): void {
     this.#lastFrameAt = now;
@@ -189,15 +198,17 @@ export class SessionCore {
   /** Where to read the log on; null when nothing may be sent. */
   readFrom(): number | null {
     if (!this.isDeliverable) return null;
-    this.#delivery ??= new Delivery();
+    // Most sessions are given nothing for hours: what a delivery keeps is made with the first command.
+    if (this.#delivery === null) return 0;
     this.#delivery.beginRead();
     return this.#delivery.readFrom();
   }
 
   /** Sends what may be sent of one read. @returns false when it stopped because `hasRoom` said so */
   deliver(commands: readonly QueuedCommand[], { now, hasRoom }: { readonly now: number; readonly hasRoom: () => boolean }, fx: SessionEffects): boolean {
+    if (!this.isDeliverable) return true;
+    this.#delivery ??= new Delivery();
     const delivery = this.#delivery;
-    if (!this.isDeliverable || delivery === null) return true;
     const only = this.#isRestricted ? upgradeKind : null;
     let judgedTo = 0;
     for (const command of commands) {

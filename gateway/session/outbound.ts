@@ -36,8 +36,12 @@ export class Outbound {
 
   /** @returns false, with nothing queued, when the frame would exceed the budget */
   send(frame: ServerFrameInit): boolean {
+    return this.write(frameMessage(encodeMessage(ServerFrameSchema, frame, 'serverFrame')));
+  }
+
+  /** As `send`, for bytes that are framed already. */
+  write(framed: Buffer): boolean {
     if (this.#stream.destroyed || this.#stream.writableEnded) return true;
-    const framed = frameMessage(encodeMessage(ServerFrameSchema, frame, 'serverFrame'));
     if (this.#stream.writableLength + framed.length > outboundLimits.budgetBytes) return false;
     this.#sentBytes += framed.length;
     this.#stream.write(framed);

@@ -53,6 +53,7 @@ export class Sessions implements SessionHost {
   readonly #ends = createLimiter({ atATime: 2, maxWaiting: 100_000 });
   readonly #pendingEnds = new Set<Promise<void>>();
   #isDraining = false;
+  #lastIssuer = '';
 
   constructor(options: SessionsOptions) {
     const { store, scheduler } = options;
@@ -106,7 +107,7 @@ export class Sessions implements SessionHost {
   accept(stream: ServerHttp2Stream, peer: SessionPeer): AgentSession {
     if (this.#isDraining) throw refusal('draining');
     if (this.database.isRefusing) throw refusal('database-unavailable');
-    const session = new AgentSession(stream, this, { id: randomUUID(), peer });
+    const session = new AgentSession(stream, this, { id: randomUUID(), peer: this.#withSharedIssuer(peer) });
     this.#all.add(session);
     return session;
   }
@@ -216,6 +217,12 @@ export class Sessions implements SessionHost {
   }
 
   // — inside
+
+  /** A fleet has one issuer, or two: one string for all its sessions. */
+  #withSharedIssuer(peer: SessionPeer): SessionPeer {
+    if (peer.certIssuer !== this.#lastIssuer) this.#lastIssuer = peer.certIssuer;
+    return { ...peer, certIssuer: this.#lastIssuer };
+  }
 
   async #open(session: AgentSession, hello: HelloFacts): Promise<void> {
     const { store } = this.#options;
