@@ -8,6 +8,7 @@ import { createRequire } from 'node:module';
 import { extname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
+import { ControlError } from '../domain/errors.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 /** What a workflow may be made of (the layers' rule). */
@@ -27,12 +28,22 @@ export async function loadWorkflowBundle(options: WorkflowBundleOptions = {}): P
   const folder = join(cacheFolder, 'workflow-bundles');
   const codePath = join(folder, `${contentHash(workflowsPath)}.js`);
   if (existsSync(codePath)) return { codePath };
-  const { code } = await bundleWorkflowCode({
-    workflowsPath,
-    payloadConverterPath: join(root, 'workflows', `tolerant-converter${extension}`),
-    logger: quiet,
-  });
-  return keep(code, { folder, codePath });
+  return keep(await build(workflowsPath), { folder, codePath });
+}
+
+/** @throws ControlError INTERNAL with the bundler's own first complaints */
+async function build(workflowsPath: string): Promise<string> {
+  const complaints: string[] = [];
+  const nothing = (): void => {};
+  const hear = (message: string): void => void complaints.push(message);
+  const logger = { log: nothing, trace: nothing, debug: nothing, info: nothing, warn: hear, error: hear };
+  try {
+    const payloadConverterPath = join(root, 'workflows', `tolerant-converter${extension}`);
+    return (await bundleWorkflowCode({ workflowsPath, payloadConverterPath, logger })).code;
+  } catch (cause) {
+    const why = complaints.join('\n').split('\n').filter((line) => /ERROR|Error:|not allowed|disallowed/i.test(line)).slice(0, 6);
+    throw new ControlError('INTERNAL', `the workflows do not bundle: ${why.join('; ') || String(cause)}`, { cause, details: { reason: 'workflow-bundle' } });
+  }
 }
 
 /** Whole or not at all: another worker may start at the same moment. An unwritable folder only costs the next start. */
@@ -67,6 +78,3 @@ function filesUnder(name: string): string[] {
 }
 
 const sdkVersion = (): string => (createRequire(import.meta.url)('@temporalio/worker/package.json') as { version: string }).version;
-
-const nothing = (): void => {};
-const quiet = { log: nothing, trace: nothing, debug: nothing, info: nothing, warn: console.warn, error: console.error };

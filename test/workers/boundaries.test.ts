@@ -1,0 +1,92 @@
+/** A task queue is a trust boundary: which worker can do what, and what the workflow bundle may contain. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { createCommandControlActivities } from '../../activities/commands-control.ts';
+import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
+import { createIdentityActivities } from '../../activities/identities.ts';
+import { createRotationControlActivities } from '../../activities/rotation-control.ts';
+import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
+import { taskQueues } from '../../temporal.config.ts';
+import { activitiesOf, boundaries } from '../../workers/boundaries.ts';
+import { loadWorkflowBundle } from '../../workers/bundle.ts';
+import { readControlConfig } from '../../workers/config.ts';
+import { controlWorkerSettings } from '../../workers/worker-settings.ts';
+import { CommandWorld } from '../workflows/command-world.ts';
+import { RotationWorld } from '../workflows/rotation-world.ts';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const rotation = new RotationWorld();
+const commands = new CommandWorld(1);
+const control = [createRotationControlActivities(rotation), createCommandControlActivities(commands), createIdentityActivities(commands)];
+const signing = [createRotationSigningActivities(rotation), createCommandSigningActivities(commands)];
+
+describe('the trust boundary of a task queue', () => {
+  it('the control worker registers exactly its rows', () => {
+    assert.deepEqual(Object.keys(activitiesOf(taskQueues.control, control)).sort(), [...boundaries[taskQueues.control]].sort());
+  });
+
+  it('the signing worker registers exactly its rows', () => {
+    assert.deepEqual(Object.keys(activitiesOf(taskQueues.signing, signing)).sort(), [...boundaries[taskQueues.signing]].sort());
+  });
+
+  it('an activity that signs is refused on another queue, and a missing one is named', () => {
+    assert.throws(() => activitiesOf(taskQueues.control, [...control, ...signing]), /queue bc-control: not allowed here: planCommandRoot, .*; missing: none/);
+    assert.throws(() => activitiesOf(taskQueues.signing, [signing[0] as never]), /missing: enqueueCommands, signExpiringAgain/);
+    assert.throws(() => activitiesOf(taskQueues.rootSigning, signing), /not allowed here/);
+  });
+
+  it('no activity stands on two queues', () => {
+    const all = Object.values(boundaries).flat();
+    assert.equal(new Set(all).size, all.length);
+  });
+
+  it('the control worker reads no secret, even when it is given one', () => {
+    const config = readControlConfig({ BETTER_COMPUTE_DATABASE_URL: 'postgres://x', BETTER_COMPUTE_SECRET: 's'.repeat(40), BETTER_COMPUTE_PKI: '/x' });
+    assert.deepEqual(Object.keys(config).sort(), ['codecKey', 'databaseUrl', 'metrics']);
+    const source = readFileSync(join(root, 'workers/control.ts'), 'utf8');
+    assert.equal(/pki\/bundle|bundle-store|bundle-holder|worker-keys/.test(source), false);
+  });
+
+  it('sizes are set by hand', () => {
+    assert.equal(controlWorkerSettings.maxCachedWorkflows, 300);
+    assert.equal(controlWorkerSettings.maxConcurrentWorkflowTaskExecutions, 40);
+  });
+});
+
+describe('the workflow bundle', function () {
+  this.timeout(60_000);
+
+  it('is built once per content and small', async () => {
+    const cacheFolder = mkdtempSync(join(tmpdir(), 'bc-bundle-'));
+    const first = await loadWorkflowBundle({ cacheFolder });
+    const second = await loadWorkflowBundle({ cacheFolder });
+    assert.ok('codePath' in first && 'codePath' in second);
+    assert.equal(first.codePath, second.codePath);
+    assert.deepEqual(readdirSync(join(cacheFolder, 'workflow-bundles')).length, 1);
+    assert.ok(statSync(first.codePath).size < 2_500_000, `${statSync(first.codePath).size} bytes`);
+    rmSync(cacheFolder, { recursive: true });
+  });
+
+  it('refuses a module of node in whatever depth', async () => {
+    const cacheFolder = mkdtempSync(join(tmpdir(), 'bc-bundle-'));
+    const workflowsPath = join(root, 'test/workers/fixtures/forbidden/index.ts');
+    await assert.rejects(loadWorkflowBundle({ cacheFolder, workflowsPath }), (error: Error) => /^the workflows do not bundle: .*node:crypto/.test(error.message));
+    rmSync(cacheFolder, { recursive: true });
+  });
+
+  it('no workflow module keeps state between runs', () => {
+    const files = readdirSync(join(root, 'workflows'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+    assert.ok(files.length > 10);
+    const bad = files.filter((name) => /^(?:export )?(?:let|var) /m.test(readFileSync(join(root, 'workflows', name), 'utf8')));
+    assert.deepEqual(bad, []);
+  });
+
+  it('index exports workflows and nothing else', async () => {
+    const text = readFileSync(join(root, 'workflows/index.ts'), 'utf8');
+    const names = [...text.matchAll(/export \{ (\w+) \}/g)].map((match) => match[1]);
+    assert.deepEqual(names.sort(), ['reconcileCommands', 'resignExpiring', 'revokeIdentity', 'rotateCommandRoot', 'runCommand']);
+  });
+});
