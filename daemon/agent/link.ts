@@ -8,7 +8,7 @@
 import { codeOf, ControlError, isControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import type { StatusSink } from '../state/status-file.ts';
-import { backoffLimits, type BackoffState, freshBackoff, nextDial } from '../transport/backoff.ts';
+import { type BackoffLimits, backoffLimits, type BackoffState, freshBackoff, nextDial } from '../transport/backoff.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
 import { dialPinned } from '../transport/pinned-connection.ts';
 import { SessionStream, type SessionTiming, sessionTiming } from '../transport/session-stream.ts';
@@ -23,7 +23,7 @@ export interface LinkPorts {
   readonly random: () => number;
   readonly timing?: SessionTiming;
   readonly dialWithinMs?: number;
-  readonly limits?: typeof backoffLimits;
+  readonly limits?: BackoffLimits;
 }
 
 export type LinkEnd = { readonly kind: 'stopped' } | { readonly kind: 'parked'; readonly error: ControlError };
@@ -41,7 +41,7 @@ export const mustPark = (error: unknown): error is ControlError => isControlErro
 export class Link {
   readonly #ports: LinkPorts;
   readonly #stop = new AbortController();
-  #sessions = new Set<AgentSession>();
+  readonly #streams = new Map<AgentSession, SessionStream>();
   #current: AgentSession | undefined;
   #wakeUp: (() => void) | undefined;
   #leave: (() => void) | undefined;
@@ -65,7 +65,7 @@ export class Link {
     this.#stop.abort();
     this.#wakeUp?.();
     this.#leave?.();
-    for (const session of this.#sessions) session.close();
+    for (const stream of this.#streams.values()) stream.close();
   }
 
   async run(): Promise<LinkEnd> {
@@ -137,7 +137,9 @@ export class Link {
       onFrame: (frame, from) => session.onFrame(frame, from),
       heartbeat: (sequence) => session.heartbeat(sequence),
     });
-    this.#sessions.add(session);
+    this.#streams.set(session, stream);
+    // Stopped while it was being dialled.
+    if (this.#isStopped) stream.close();
     void stream.ended.then((error) => this.#ended(session, error));
     return { stream, session };
   }
@@ -158,11 +160,11 @@ export class Link {
       clockOffsetMs: state.clock.offsetMs(),
       nextDialAtMs: null,
     });
-    if (former !== undefined && former !== session) former.close();
+    if (former !== undefined && former !== session) this.#streams.get(former)?.close();
   }
 
   #ended(session: AgentSession, error: ControlError | null): void {
-    this.#sessions.delete(session);
+    this.#streams.delete(session);
     if (this.#current !== session) return;
     this.#current = undefined;
     if (error === null || this.#isStopped) return;

@@ -65,10 +65,6 @@ export class AgentSession {
     return this.#facts;
   }
 
-  close(): void {
-    this.#stream?.close();
-  }
-
   async onFrame({ frame }: ServerFrame, stream: SessionStream): Promise<void> {
     this.#stream = stream;
     if (this.#facts === undefined && frame.case !== 'welcome') {

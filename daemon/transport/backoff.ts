@@ -12,7 +12,15 @@ export interface BackoffState {
 
 export const freshBackoff: BackoffState = Object.freeze({ failures: 0 });
 
-export const backoffLimits = Object.freeze({ baseMs: second, capMs: minute, pushbackCapMs: 5 * minute, heldMs: 30 * second });
+export interface BackoffLimits {
+  readonly baseMs: number;
+  readonly capMs: number;
+  readonly pushbackCapMs: number;
+  /** A session that was welcomed this long has held. */
+  readonly heldMs: number;
+}
+
+export const backoffLimits: BackoffLimits = Object.freeze({ baseMs: second, capMs: minute, pushbackCapMs: 5 * minute, heldMs: 30 * second });
 
 export interface DialEnd {
   /** How long the session was welcomed; 0 when it never was. */
@@ -24,7 +32,7 @@ export interface DialEnd {
 }
 
 /** @param random in [0, 1) */
-export function nextDial(state: BackoffState, end: DialEnd, random: () => number, limits: typeof backoffLimits = backoffLimits): { state: BackoffState; delayMs: number } {
+export function nextDial(state: BackoffState, end: DialEnd, random: () => number, limits: BackoffLimits = backoffLimits): { state: BackoffState; delayMs: number } {
   const held = end.heldMs >= limits.heldMs;
   const failures = held ? 0 : state.failures;
   const spread = Math.min(limits.capMs, limits.baseMs * 2 ** Math.min(failures, 16));

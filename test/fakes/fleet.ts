@@ -1,0 +1,161 @@
+/**
+ * Many daemons in one process, for load: each runs the daemon's own admission, trust, executor, link and renewal, over memory in
+ * place of files, and handlers that answer at once in place of a machine. Nothing of the protocol is simulated.
+ */
+import type { CommandKind } from '../../domain/commands/kinds.ts';
+import { day } from '../../domain/time.ts';
+import { type Agent, startAgent } from '../../daemon/agent/agent.ts';
+import { withoutPayload } from '../../daemon/agent/executor.ts';
+import type { AgentLog } from '../../daemon/agent/log.ts';
+import type { KindHandler } from '../../daemon/kinds/handler.ts';
+import { succeeded } from '../../daemon/kinds/handler.ts';
+import { neverCrash } from '../../daemon/state/crash-points.ts';
+import { createIdentityStore } from '../../daemon/state/identity-store.ts';
+import type { StoredIdentity } from '../../daemon/state/identity.ts';
+import { Journal, type JournalStorage } from '../../daemon/state/journal.ts';
+import { type Marks, type MarksStore, raisedMarks } from '../../daemon/state/marks.ts';
+import type { KeptSpec, SpecStore } from '../../daemon/state/spec-store.ts';
+import type { StatusContent, StatusSink } from '../../daemon/state/status-file.ts';
+import type { BackoffLimits } from '../../daemon/transport/backoff.ts';
+import { type SessionTiming, sessionTiming } from '../../daemon/transport/session-stream.ts';
+import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
+import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema, ServiceRestartResultSchema } from '../../proto/index.ts';
+
+export interface MemberOptions {
+  readonly identity: StoredIdentity;
+  /** How often each kind ran is counted here; override a kind to do more. */
+  readonly handlers?: Partial<Record<CommandKind, KindHandler>>;
+  readonly minOverlapMs?: number;
+  readonly timing?: SessionTiming;
+  readonly limits?: BackoffLimits;
+  readonly log?: AgentLog;
+  readonly random?: () => number;
+  readonly source?: ClockSource;
+  readonly dialWithinMs?: number;
+  readonly renewal?: { readonly lookEveryMs?: number; readonly callWithinMs?: number };
+}
+
+export interface Member {
+  readonly agent: Agent;
+  readonly nodeId: string;
+  /** What `bcd status` would show. */
+  readonly status: () => Partial<StatusContent>;
+  /** Command id → how often its effect happened. */
+  readonly effects: ReadonlyMap<string, number>;
+  identity(): StoredIdentity;
+  stop(): Promise<void>;
+}
+
+const silent: AgentLog = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
+
+const memoryStorage: JournalStorage = {
+  append: async () => undefined,
+  replaceAll: async () => undefined,
+  isLong: () => false,
+  close: async () => undefined,
+};
+
+function memoryMarks(): MarksStore {
+  let current: Marks = { epoch: 0n, timeFloorMs: 0 };
+  return {
+    get current() {
+      return current;
+    },
+    raise: async (by) => void (current = raisedMarks(current, by)),
+  };
+}
+
+function memorySpec(): SpecStore {
+  let current: KeptSpec | undefined;
+  return {
+    get current() {
+      return current;
+    },
+    save: async (next) => void (current = next),
+  };
+}
+
+/** Answers at once with the kind's own result type. */
+function instantHandlers(count: (id: string) => void): Record<CommandKind, KindHandler> {
+  const counted = (end: ReturnType<typeof succeeded>): KindHandler => ({
+    run: async (_payload, { commandId }) => {
+      count(commandId);
+      return end;
+    },
+  });
+  return {
+    'inventory.refresh': counted(succeeded(InventoryReportSchema, { hardware: { hostname: 'simulated' } })),
+    'node.reboot': counted(succeeded(NodeRebootResultSchema, { bootIdBefore: 'boot-1', bootIdAfter: 'boot-2' })),
+    'service.restart': counted(succeeded(ServiceRestartResultSchema, { activeState: 'active' })),
+    'logs.collect': counted(succeeded(LogsCollectResultSchema, { bytes: 0n })),
+  };
+}
+
+export function startMember(options: MemberOptions): Member {
+  const { identity: stored, log = silent, random = Math.random } = options;
+  const source = options.source ?? { wallMs: Date.now, steadyMs: () => performance.now() };
+  const effects = new Map<string, number>();
+  let status: Partial<StatusContent> = {};
+  const sink: StatusSink = { update: (change) => void (status = { ...status, ...change }), flush: async () => undefined };
+  const identity = createIdentityStore(stored, async () => undefined);
+  const agent = startAgent({
+    ...{ identity, log, random, marks: memoryMarks(), spec: memorySpec(), status: sink, crash: neverCrash, wallMs: source.wallMs },
+    journal: new Journal({ storage: memoryStorage, records: [], withoutPayload }),
+    clock: createServerClock(source, 0),
+    handlers: { ...instantHandlers((id) => effects.set(id, (effects.get(id) ?? 0) + 1)), ...options.handlers },
+    minOverlapMs: options.minOverlapMs ?? day,
+    readBootId: async () => 'boot-1',
+    link: { timing: options.timing ?? sessionTiming, ...(options.limits === undefined ? {} : { limits: options.limits }), ...(options.dialWithinMs === undefined ? {} : { dialWithinMs: options.dialWithinMs }) },
+    ...(options.renewal === undefined ? {} : { renewal: options.renewal }),
+  });
+  return { agent, nodeId: stored.identity.nodeId, effects, status: () => status, identity: () => identity.current, stop: () => agent.stop(1000) };
+}
+
+export interface Fleet {
+  readonly members: readonly Member[];
+  /** Members with a welcomed session now. */
+  connected(): number;
+  /** Resolves when this many are connected. */
+  whenConnected(count?: number): Promise<void>;
+  /** Trust version → members that hold it. */
+  trustVersions(): Map<number, number>;
+  effects(): number;
+  stop(): Promise<void>;
+}
+
+export interface FleetOptions extends Omit<MemberOptions, 'identity'> {
+  readonly identities: readonly StoredIdentity[];
+}
+
+/** Starts all at once; spreading them is the gateway's admission to bear, which is what a load test is after. */
+export function startFleet({ identities, ...options }: FleetOptions): Fleet {
+  const waiting = new Set<() => void>();
+  const wake = (): void => {
+    for (const look of waiting) look();
+  };
+  const log = options.log ?? silent;
+  const watched: AgentLog = { ...log, info: (facts, message) => (log.info(facts, message), message === 'connected' ? queueMicrotask(wake) : undefined) };
+  const members = identities.map((identity) => startMember({ ...options, identity, log: watched }));
+  const connected = (): number => members.filter((member) => member.agent.link.current !== undefined).length;
+  return {
+    members,
+    connected,
+    whenConnected: (count = members.length) =>
+      new Promise((resolve) => {
+        const look = (): void => {
+          if (connected() < count) return;
+          waiting.delete(look);
+          resolve();
+        };
+        waiting.add(look);
+        look();
+      }),
+    trustVersions() {
+      const versions = new Map<number, number>();
+      for (const { agent } of members) versions.set(agent.state.held().version, (versions.get(agent.state.held().version) ?? 0) + 1);
+      return versions;
+    },
+    effects: () => members.reduce((sum, member) => sum + [...member.effects.values()].reduce((a, b) => a + b, 0), 0),
+    stop: async () => void (await Promise.all(members.map((member) => member.stop()))),
+  };
+}
