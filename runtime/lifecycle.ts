@@ -60,8 +60,10 @@ function endings(log: Log): Endings {
   let end: (reason: string) => void = () => undefined;
   let fail: (error: unknown) => void = () => undefined;
   const asked = new Promise<void>((resolve, reject) => {
+    let told = false;
     end = (reason) => {
-      log.info({ reason }, 'ending');
+      if (!told) log.info({ reason }, 'ending');
+      told = true;
       resolve();
     };
     fail = reject;

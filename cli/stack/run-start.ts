@@ -68,11 +68,13 @@ const aborted = (signal: AbortSignal): Promise<void> =>
 
 /** Ends at once, without order, for the impatient; engines and processes end with us all the same. */
 function onSecondInterrupt(io: CliIo): { close(): void } {
-  const interrupted = (): void => {
-    if (!io.signal.aborted) return;
+  const signals = ['SIGINT', 'SIGTERM'] as const;
+  const atOnce = (): void => {
     io.err('ended at once');
     process.exit(130);
   };
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, interrupted);
-  return { close: () => void (['SIGINT', 'SIGTERM'] as const).map((name) => process.off(name, interrupted)) };
+  // Not in the same turn: the first interrupt must not count as the second.
+  const arm = (): void => void setImmediate(() => signals.forEach((name) => process.on(name, atOnce)));
+  io.signal.addEventListener('abort', arm, { once: true });
+  return { close: () => signals.forEach((name) => process.off(name, atOnce)) };
 }

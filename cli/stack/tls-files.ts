@@ -35,10 +35,10 @@ export async function writeTlsFiles(
   { bundle, names, now }: { bundle: PkiBundle; names: TlsNames; now: number },
 ): Promise<string[]> {
   const authorities = createAuthorities(bundle);
-  const internal = (name: string): Leaf => ({
+  const internal = (name: string, role: 'internal' | 'gateway'): Leaf => ({
     file: `internal-${name}`,
     authority: 'internalCa',
-    issue: (spki, at) => authorities.issueInternal({ spki, now: at, commonName: name, ...loopback, dns: [name, 'localhost'] }),
+    issue: (spki, at) => authorities.issueInternal({ spki, now: at, commonName: name, role, ...loopback, dns: [name, 'localhost'] }),
   });
   const gateway: Leaf = {
     file: 'gateway',
@@ -47,7 +47,7 @@ export async function writeTlsFiles(
   };
   await writeAuthorities(folder, bundle);
   const written: string[] = [];
-  for (const leaf of [gateway, internal('api'), internal('gateway')]) {
+  for (const leaf of [gateway, internal('api', 'internal'), internal('gateway', 'gateway')]) {
     if (isGood(folder, leaf, { bundle, now })) continue;
     await writeLeaf(folder, leaf, now);
     written.push(leaf.file);

@@ -27,7 +27,7 @@ export async function checkEvidence({
   minOverlapMs: number;
 }): Promise<CheckedEvidence> {
   const { file } = await fetchEvidence(api, rotationId);
-  const path = join(stack.home.root, 'evidence', `${rotationId}.json`);
+  const path = join(stack.home.root, 'evidence', `${rotationId.replaceAll('/', '-')}.json`);
   await replaceWhole(path, encodeEvidenceFile(file));
   const pin = readBundlePins(stack.home.bundle, stack.facts.secret).audit;
   const verdict = verifyRotationEvidence(file.documents, { auditKey: file.auditKey, pin, minOverlapMs });

@@ -97,6 +97,7 @@ async function rotate(scene: Scene, fleet: Fleet, traffic: Traffic): Promise<Sum
       rotation: { ...rotation, close: async () => undefined },
       say,
       onLook: (run) => stalled.look(run),
+      now: () => io.now(),
       signal,
     });
   } finally {

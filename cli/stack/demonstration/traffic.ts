@@ -1,4 +1,5 @@
 /** A command on every node each second, for as long as the demonstration runs: the proof that a rotation disturbs nothing. */
+import { setMaxListeners } from 'node:events';
 import type { Client } from '@temporalio/client';
 import { second } from '../../../domain/time.ts';
 import { taskQueues, workflowIds } from '../../../temporal.config.ts';
@@ -20,8 +21,8 @@ export interface Traffic {
   readonly count: Readonly<TrafficCount>;
   /** Starts no more and waits for what is under way. */
   finish(): Promise<void>;
-  /** Starts no more. */
-  stop(): void;
+  /** Starts no more and lets go of what is under way: its workflows end by themselves. */
+  stop(): Promise<void>;
 }
 
 const everyMs = second;
@@ -30,19 +31,29 @@ const failuresKept = 10;
 export function startTraffic(client: Client, run: string): Traffic {
   const count: TrafficCount = { workflows: 0, run: 0, rejected: 0, failed: 0, failures: [] };
   const open = new Set<Promise<void>>();
+  const given = new AbortController();
+  // As many calls hang on it as commands wait for a daemon.
+  setMaxListeners(0, given.signal);
   const tick = (): void => {
     count.workflows += 1;
-    const one = runOnce(client, `${run}-${count.workflows}`)
+    const unique = `${run}-${count.workflows}`;
+    // The calls are let go of before the connection closes: one that is retried on a closed connection would throw at nobody.
+    const one = client.connection
+      .withAbortSignal(given.signal, () => runOnce(client, unique))
       .then((result) => add(count, result))
-      .catch((error: unknown) => note(count, error instanceof Error ? error.message : String(error)))
-      .finally(() => open.delete(one));
+      .catch((error: unknown) => given.signal.aborted || note(count, error instanceof Error ? error.message : String(error)))
+      .then(() => void open.delete(one));
     open.add(one);
   };
   tick();
   const timer = setInterval(tick, everyMs);
   return {
     count,
-    stop: () => clearInterval(timer),
+    stop: async () => {
+      clearInterval(timer);
+      given.abort();
+      await Promise.all(open);
+    },
     finish: async () => {
       clearInterval(timer);
       await Promise.all(open);

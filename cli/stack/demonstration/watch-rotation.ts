@@ -1,6 +1,7 @@
 /** A rotation from its start, or from wherever it is, to its end: a line for each change, and how long each phase took. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ControlError, isControlError } from '../../../domain/errors.ts';
-import { second } from '../../../domain/time.ts';
+import { minute, showInstant } from '../../../domain/time.ts';
 import type { RotationPort, RotationRun } from '../../rotation-port.ts';
 import { watchLine } from '../../rotation-view.ts';
 
@@ -15,13 +16,15 @@ export interface WatchOptions {
   readonly say: (line: string) => void;
   /** Called at each look at a running rotation. */
   readonly onLook: (run: RotationRun) => void;
+  readonly now: () => number;
   readonly signal: AbortSignal;
 }
 
+const longestWaitMs = 10 * minute;
 const lookEveryMs = 300;
 
 /** @throws the signal's reason when it is aborted; INVALID_STATE when the rotation ended badly */
-export async function watchRotation({ rotation, say, onLook, signal }: WatchOptions): Promise<Watched> {
+export async function watchRotation({ rotation, say, onLook, now, signal }: WatchOptions): Promise<Watched> {
   const phases = createPhaseClock();
   let last = '';
   for (;;) {
@@ -33,10 +36,26 @@ export async function watchRotation({ rotation, say, onLook, signal }: WatchOpti
       if (line !== last) say(line);
       last = line;
       if (run.state !== 'running') return ended(run, phases.end(run.closedAt));
+      assertWorthWaiting(run, now());
       onLook(run);
     }
     await pause(lookEveryMs, signal);
   }
+}
+
+/** Worker keys of the ordinary 24 h were made here before: the old root stays until the last of them has died, whatever is configured. */
+function assertWorthWaiting({ status }: RotationRun, now: number): void {
+  if (status?.phase !== 'waiting-drop' || status.dropOpensAt === null || status.dropOpensAt - now <= longestWaitMs) return;
+  throw new ControlError(
+    'INVALID_STATE',
+    `the old root can be dropped from ${showInstant(status.dropOpensAt)} only: a worker key of ordinary length was made in this state folder before`,
+    {
+      details: {
+        reason: 'not-a-demonstration-folder',
+        hint: 'the rotation itself is safe and goes on; for a demonstration, set BETTER_COMPUTE_HOME to a folder of its own',
+      },
+    },
+  );
 }
 
 /** null while Temporal is away. */
@@ -76,9 +95,5 @@ function createPhaseClock() {
   };
 }
 
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, Math.min(ms, 60 * second));
-    signal.addEventListener('abort', () => (clearTimeout(timer), resolve()), { once: true });
-  });
-}
+/** Resolves after `ms`, or at once when the signal is aborted. */
+export const pause = (ms: number, signal: AbortSignal): Promise<void> => sleep(ms, undefined, { signal }).catch(() => undefined);
