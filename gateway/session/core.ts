@@ -161,7 +161,7 @@ export class SessionCore {
   /** RevocationNotice is the last frame (REV-013). */
   onRevoked(notice: { readonly serial: string; readonly reason: string; readonly revokedAt: number }, fx: SessionEffects): void {
     if (this.#phase === 'ended') return;
-    if (this.#phase !== 'hello') {
+    if (this.#phase === 'open' || this.#phase === 'draining') {
       const { serial, reason } = notice;
       fx.send({ frame: { case: 'revocation', value: { serial, reason, revokedAtMs: BigInt(notice.revokedAt) } } });
     }

@@ -29,7 +29,7 @@ export class Delivery {
   readonly #cursor: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
   readonly #unacked: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
   readonly #outstanding = new Map<string, Outstanding>();
-  /** Lanes in which something was left behind at the last read. */
+  /** Lanes in which something was left behind. Any other has nothing between its cursor and the last command that was judged. */
   readonly #blocked = new Set<Lane>();
 
   /** Where to read on; null when no lane has room. */
@@ -61,9 +61,9 @@ export class Delivery {
     return 'send';
   }
 
-  /** Before each read: what was left behind is looked at again. */
+  /** Before each read: a lane that has room again is looked at again, from its own cursor. */
   beginRead(): void {
-    this.#blocked.clear();
+    for (const lane of lanes) if (this.#hasRoom(lane)) this.#blocked.delete(lane);
   }
 
   /** After it: a lane that left nothing behind is done up to the last command that was judged. */
