@@ -81,7 +81,7 @@ describe('a new bundle', () => {
   });
 
   it('KEY-024 says its format and version, and refuses another', () => {
-    const document = JSON.parse(plaintext) as OpenDocument;
+    const document: OpenDocument = JSON.parse(plaintext);
     assert.equal(document.format, 'better-compute-pki');
     assert.equal(document.version, 1);
     for (const change of [(d: OpenDocument) => (d.format = 'other'), (d: OpenDocument) => (d.version = 2)]) {
@@ -93,8 +93,8 @@ describe('a new bundle', () => {
     const sealed = encodeBundle(bundle, { secret });
     assert.equal(plaintext.includes('BEGIN PRIVATE KEY'), true);
     assert.equal(sealed.includes('PRIVATE KEY'), false);
-    const { privateKeys: _keys, ...plainHalf } = JSON.parse(plaintext) as OpenDocument;
-    const { seal: _seal, ...sealedHalf } = JSON.parse(sealed) as OpenDocument;
+    const { privateKeys: _keys, ...plainHalf }: OpenDocument = JSON.parse(plaintext);
+    const { seal: _seal, ...sealedHalf }: OpenDocument = JSON.parse(sealed);
     assert.deepEqual(sealedHalf, plainHalf);
     assert.deepEqual(readPublicBundle(sealed).nodeCa.certificate.der, bundle.nodeCa.certificate.der);
   });
@@ -109,8 +109,8 @@ describe('a new bundle', () => {
   });
 
   it('KEY-022 writes, reads and writes the same document', () => {
-    const once = JSON.parse(plaintext) as OpenDocument;
-    const twice = JSON.parse(encodeBundle(openBundle(plaintext), { plaintext: true })) as OpenDocument;
+    const once: OpenDocument = JSON.parse(plaintext);
+    const twice: OpenDocument = JSON.parse(encodeBundle(openBundle(plaintext), { plaintext: true }));
     assert.deepEqual(twice, once);
     assert.equal(bundleDigest(openBundle(plaintext)), bundleDigest(bundle));
   });
@@ -271,7 +271,7 @@ describe('a new bundle', () => {
   it('KEY-045 leaves an offline root out of the bundle and out of every write-back', async () => {
     const { bundle: offline, rootKey } = await createBundleWithOfflineRoot({ trustDomain, now });
     const text = encodeBundle(openBundle(encodeBundle(offline, { plaintext: true })), { plaintext: true });
-    assert.equal(Object.hasOwn((JSON.parse(text) as OpenDocument).privateKeys, 'rootCa'), false);
+    assert.equal(Object.hasOwn(JSON.parse(text).privateKeys, 'rootCa'), false);
     assert.equal(text.includes(rootKey.export({ type: 'pkcs8', format: 'der' }).toString('base64').slice(48, 80)), false);
     assert.throws(() => openBundle(text).rootCa.signer(), refusal('INVALID_STATE', 'key-offline', /rootCa/));
   });

@@ -21,7 +21,7 @@ const flip = (base64: string): string => {
 
 /** The former form had the private keys alone inside the seal. */
 function former(bundle: PkiBundle): string {
-  const { privateKeys, ...publicHalf } = JSON.parse(encodeBundle(bundle, { plaintext: true })) as OpenDocument;
+  const { privateKeys, ...publicHalf }: OpenDocument = JSON.parse(encodeBundle(bundle, { plaintext: true }));
   const seal = sealPayloadFormer({ privateKeys: encodeSealedKeys(parsePlainKeys(privateKeys)) }, { secret, trustDomain });
   return JSON.stringify({ ...publicHalf, seal });
 }
@@ -38,7 +38,7 @@ async function main(): Promise<void> {
   const change = (edit: (document: OpenDocument) => void): string => edited(current, edit);
   const files: Record<string, string> = {
     current,
-    'current.reformatted': JSON.stringify(Object.fromEntries(Object.entries(JSON.parse(current) as object).reverse())),
+    'current.reformatted': JSON.stringify(Object.fromEntries(Object.entries(JSON.parse(current) as object).toReversed())),
     former: former(bundle),
     plaintext,
     'offline-root': encodeBundle(offline.bundle, { secret }),

@@ -40,8 +40,8 @@ describe('the seal', () => {
   });
 
   it('KEY-015 seals the same bundle to other bytes every time, under a salt of its own', () => {
-    const [one, two] = [text, encodeBundle(bundle, { secret })].map((file) => (JSON.parse(file) as OpenDocument).seal);
-    for (const field of ['salt', 'iv', 'tag', 'ciphertext']) assert.notEqual(one[field], two[field], field);
+    const [one, two] = [text, encodeBundle(bundle, { secret })].map((file) => (JSON.parse(file) as { seal: Record<string, string> }).seal);
+    for (const field of ['salt', 'iv', 'tag', 'ciphertext']) assert.notEqual(one?.[field], two?.[field], field);
   });
 
   it('KEY-015 KEY-017 KEY-018 KEY-021 any changed character never loads, unless it is white space between values', () => {
@@ -86,7 +86,7 @@ describe('the seal', () => {
   });
 
   it('KEY-018 KEY-049 every public field is covered', () => {
-    const document = JSON.parse(text) as OpenDocument;
+    const document: OpenDocument = JSON.parse(text);
     const paths = leaves(document).filter(([head]) => head !== 'seal');
     assert.ok(paths.length > 20);
     for (const path of paths) {

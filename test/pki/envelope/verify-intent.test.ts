@@ -109,7 +109,7 @@ describe('verifyIntent', () => {
 
   it('SIGN-010 A-PKI-22 a signature that is present counts, also where none is required and no root is held', () => {
     const bad = withChain(signature, [...signature.chain]);
-    bad.sig = Buffer.from(bad.sig).reverse();
+    bad.sig = bad.sig.toReversed();
     assert.throws(
       () => verifyIntent(options({ signature: bad, required: false })),
       refusal('BAD_SIGNATURE', 'bad-signature', /does not match/),
@@ -139,7 +139,7 @@ describe('verifyIntent', () => {
     assert.deepEqual(twin.certificate.subject.der, root.certificate.subject.der);
     const ders = [root.certificate.der, twin.certificate.der];
     const byTwin = await signCommand(await workerUnder(twin), body);
-    for (const roots of [ders, [...ders].reverse()]) {
+    for (const roots of [ders, ders.toReversed()]) {
       assert.equal(verifyIntent(options({ roots }))?.rootId, root.id);
       assert.equal(verifyIntent(options({ roots, signature: byTwin }))?.rootId, twin.id);
     }
