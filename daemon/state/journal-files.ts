@@ -62,7 +62,7 @@ async function segmentNumbers(folder: string): Promise<number[]> {
 async function readSegment(path: string, { isLast }: { isLast: boolean }): Promise<{ records: readonly JournalRecord[]; tornBytes: number }> {
   const content = await readFile(path);
   const { records, goodUntil } = decodeRecords(content);
-  if (goodUntil === content.length) return { records, tornBytes: 0 };
+  if (goodUntil === content.length && goodUntil > 0) return { records, tornBytes: 0 };
   if (goodUntil === 0) throw damaged(path, 'it does not begin like a journal segment');
   if (!isLast || hasRecordAfter(content, goodUntil)) {
     throw damaged(path, `the record at byte ${goodUntil} of ${content.length} does not read back, and it is not the last one written`);
@@ -144,12 +144,22 @@ class JournalFiles implements JournalStorage {
     const content = Buffer.concat([segmentHeader, ...[...records].map(encodeRecord)]);
     const temporary = `${path}.tmp`;
     const next = await open(temporary, 'w+', 0o600);
-    await next.writeFile(content);
-    await next.sync();
-    this.#crash('before-compaction-rename');
-    await rename(temporary, path);
-    await syncFolder(this.#folder);
-    this.#crash('before-compaction-cleanup');
+    let renamed = false;
+    try {
+      await next.writeFile(content);
+      await next.sync();
+      this.#crash('before-compaction-rename');
+      await rename(temporary, path);
+      renamed = true;
+      await syncFolder(this.#folder);
+      this.#crash('before-compaction-cleanup');
+    } catch (error) {
+      await next.close();
+      // The new segment is there: what was appended to the old one from now on would be forgotten at the next start.
+      if (renamed) this.#broken ??= error;
+      else await rm(temporary, { force: true });
+      throw error;
+    }
     const [former, formerNumbers] = [this.#file, this.#numbers];
     this.#file = next;
     this.#size = content.length;

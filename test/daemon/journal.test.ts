@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { copyFile, mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { day, hour } from '../../domain/time.ts';
+import { codeOf } from '../../domain/errors.ts';
+import { Journal, type JournalRecord, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
+import { type JournalFilesOptions, openJournalFiles } from '../../daemon/state/journal-files.ts';
+import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+
+const now = 1_800_000_000_000;
+const digest = 'ab'.repeat(32);
+const commandOf = (id: string, seq = 1n, expiresAtMs = now + hour) => ({ id, kind: 'inventory.refresh', digest, seq, expiresAtMs, body: Buffer.from(`body of ${id}`) });
+const noFloor = async (): Promise<void> => undefined;
+const withoutPayload = (): Uint8Array => Buffer.from('outcome');
+
+async function open(folder: string, options: JournalFilesOptions = {}): Promise<Journal & { tornBytes: number }> {
+  const files = await openJournalFiles(folder, options);
+  return Object.assign(new Journal({ ...files, withoutPayload }), { tornBytes: files.tornBytes });
+}
+
+const segments = async (folder: string): Promise<string[]> => (await readdir(folder)).filter((name) => name.endsWith('.log')).sort();
+
+describe('the journal of commands', () => {
+  after(removeScratchFolders);
+
+  it('remembers each state over a restart', async () => {
+    const folder = scratchFolder();
+    const journal = await open(folder);
+    for (const id of ['r', 's', 'f', 'c']) await journal.received(commandOf(id, BigInt(id.charCodeAt(0))));
+    for (const id of ['s', 'f', 'c']) await journal.started(id, { atMs: now, note: { bootId: 'b-1' } });
+    for (const id of ['f', 'c']) await journal.finished(id, { atMs: now + 1, result: Buffer.from(`result of ${id}`) });
+    assert.equal(await journal.receipted('c'), true);
+    await journal.close();
+    const again = await open(folder);
+    assert.deepEqual(again.unfinished().map((entry) => [entry.id, entry.state]), [['r', 'received'], ['s', 'started']]);
+    assert.equal(Buffer.from(again.unfinished()[0]?.body ?? []).toString(), 'body of r');
+    assert.deepEqual(again.find('s')?.state === 'started' && again.find('s'), { ...again.find('s'), note: { bootId: 'b-1' }, startedAtMs: now });
+    assert.deepEqual(again.unconfirmed().map((entry) => [entry.id, Buffer.from(entry.result).toString()]), [['f', 'result of f']]);
+    assert.deepEqual([again.find('c')?.state, again.find('c')?.digest], ['receipted', digest], 'a confirmed command still refuses a replay');
+    assert.equal(again.highestSeq, BigInt('s'.charCodeAt(0)));
+    await again.close();
+  });
+
+  it('a step that does not follow is a fault of ours, and a receipt for something unknown is none', async () => {
+    const journal = await open(scratchFolder());
+    await journal.received(commandOf('a'));
+    await assert.rejects(journal.received(commandOf('a')), /journal: received does not follow received for command a/);
+    await assert.rejects(journal.finished('b', { atMs: now, result: Buffer.alloc(0) }), /finished does not follow none/);
+    assert.equal(await journal.receipted('a'), false);
+    assert.equal(await journal.receipted('nobody'), false);
+    await journal.close();
+  });
+
+  it('an interrupted last write is set aside, whatever byte it stopped at, and what was whole before it stays', async () => {
+    const folder = scratchFolder();
+    const journal = await open(folder);
+    await journal.received(commandOf('a'));
+    const [name = ''] = await segments(folder);
+    const whole = (await readFile(join(folder, name))).length;
+    await journal.received(commandOf('b'));
+    await journal.close();
+    const full = (await readFile(join(folder, name))).length;
+    for (let cut = whole + 1; cut < full; cut += 7) {
+      const copy = scratchFolder();
+      await copyFile(join(folder, name), join(copy, name));
+      await truncate(join(copy, name), cut);
+      const again = await open(copy);
+      assert.equal(again.tornBytes, cut - whole);
+      assert.deepEqual([again.find('a')?.state, again.find('b')], ['received', undefined]);
+      assert.equal((await readFile(join(copy, `${name}.torn`))).length, cut - whole);
+      await again.received(commandOf('b'));
+      await again.close();
+      const third = await open(copy);
+      assert.deepEqual([third.find('b')?.state, third.tornBytes], ['received', 0]);
+      await third.close();
+    }
+  });
+
+  it('any other damage stops it with the place, and leaves every byte as it was', async () => {
+    const folder = scratchFolder();
+    const journal = await open(folder);
+    for (const id of ['a', 'b', 'c']) await journal.received(commandOf(id));
+    await journal.close();
+    const [name = ''] = await segments(folder);
+    const good = await readFile(join(folder, name));
+    const firstRecord = encodeRecord({ type: 'received', command: commandOf('a') }).length;
+    await fc.assert(fc.asyncProperty(fc.integer({ min: 0, max: segmentHeader.length + firstRecord - 1 }), fc.integer({ min: 0, max: 7 }), async (at, bit) => {
+      const copy = scratchFolder();
+      const bad = Buffer.from(good);
+      bad.writeUInt8((bad.at(at) ?? 0) ^ (1 << bit), at);
+      await writeFile(join(copy, name), bad);
+      await assert.rejects(open(copy), (error: Error) => codeOf(error) === 'DATA_CORRUPT' && /is damaged: .*; it was left as it is$/.test(error.message));
+      assert.deepEqual(await readFile(join(copy, name)), bad);
+    }), { numRuns: 40 });
+    const emptied = scratchFolder();
+    await writeFile(join(emptied, name), '');
+    const opened = await openJournalFiles(emptied).then(() => 'opened', (error: Error) => error.message);
+    assert.match(opened, /does not begin like a journal segment/);
+  });
+
+  it('a command leaves only after its expiry, and the floor of the time is durable before it does', async () => {
+    const journal = await open(scratchFolder());
+    await journal.received(commandOf('a', 1n, now));
+    await journal.finished('a', { atMs: now, result: Buffer.alloc(1) });
+    await journal.receipted('a');
+    const floors: number[] = [];
+    const raise = async (ms: number): Promise<void> => {
+      assert.ok(journal.find('a'), 'still there while the floor is raised');
+      floors.push(ms);
+    };
+    assert.equal(await journal.compact(now + rememberedMs, raise), 0);
+    assert.equal(await journal.compact(now + rememberedMs + 1, raise), 1);
+    assert.deepEqual([floors, journal.find('a')], [[now], undefined]);
+    await journal.close();
+  });
+
+  it('keeps what is not finished, and an unconfirmed result for a month', async () => {
+    const journal = await open(scratchFolder());
+    await journal.received(commandOf('open', 1n, now));
+    await journal.received(commandOf('done', 2n, now));
+    await journal.finished('done', { atMs: now, result: Buffer.alloc(1) });
+    await journal.compact(now + unconfirmedMs, noFloor);
+    assert.equal(journal.size, 2);
+    await journal.compact(now + unconfirmedMs + day, noFloor);
+    assert.deepEqual([journal.find('done'), journal.find('open')?.state], [undefined, 'received']);
+    await journal.close();
+  });
+
+  it('a rewrite loses nothing, also of what is being written in that moment', async () => {
+    const folder = scratchFolder();
+    const journal = await open(folder, { longBytes: 0 });
+    const writes = Array.from({ length: 40 }, (_, n) => journal.received(commandOf(`c-${n}`, BigInt(n))).then(() => (n % 10 === 0 ? journal.compact(now, noFloor) : undefined)));
+    await Promise.all(writes);
+    await Promise.all([journal.compact(now, noFloor), journal.started('c-7', { atMs: now, note: {} })]);
+    await journal.close();
+    assert.equal((await segments(folder)).length, 1);
+    const again = await open(folder);
+    assert.equal(again.unfinished().length, 40);
+    assert.equal(again.find('c-7')?.state, 'started');
+    await again.close();
+  });
+
+  for (const point of ['before-compaction-rename', 'before-compaction-cleanup'] as const) {
+    it(`a crash ${point} leaves the old records or the new, whole`, async () => {
+      const folder = scratchFolder();
+      const crash = (at: string): void => {
+        if (at === point) throw new Error('crash');
+      };
+      const journal = await open(folder, { longBytes: 0, crash });
+      await journal.received(commandOf('a', 3n));
+      await journal.finished('a', { atMs: now, result: Buffer.from('x') });
+      await assert.rejects(journal.compact(now, noFloor), /crash/);
+      const copy = scratchFolder();
+      await mkdir(copy, { recursive: true });
+      for (const name of await readdir(folder)) await copyFile(join(folder, name), join(copy, name));
+      const again = await open(copy);
+      assert.deepEqual([again.size, again.find('a')?.state, again.highestSeq], [1, 'finished', 3n]);
+      await again.close();
+      await journal.close();
+    });
+  }
+
+  it('records survive their encoding, and no byte string decodes to something that was not written', () => {
+    const records: JournalRecord[] = [
+      { type: 'received', command: commandOf('a', 2n ** 63n) },
+      { type: 'started', id: 'a', atMs: now, note: { bootId: 'b' } },
+      { type: 'finished', id: 'a', atMs: now, result: Buffer.from([0, 255]) },
+      { type: 'snapshot', highestSeq: 7n },
+    ];
+    const bytes = Buffer.concat([segmentHeader, ...records.map(encodeRecord)]);
+    const read = decodeRecords(bytes);
+    assert.equal(read.goodUntil, bytes.length);
+    assert.deepEqual(read.records.map((record) => record.type), records.map((record) => record.type));
+    assert.deepEqual(read.records[0]?.type === 'received' && read.records[0].command.seq, 2n ** 63n);
+    fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), (tail) => {
+      const { records: found, goodUntil } = decodeRecords(Buffer.concat([bytes, tail]));
+      assert.deepEqual([found.length, goodUntil], [records.length, bytes.length]);
+    }));
+  });
+});
