@@ -26,7 +26,7 @@ export interface TestTemporal {
 let quiet = false;
 
 /** The SDK's runtime is one per process; without this it writes every benign failure to stderr. */
-function installRuntime(): void {
+export function installRuntime(): void {
   if (quiet) return;
   quiet = true;
   Runtime.install({ logger: new DefaultLogger(process.env['TEST_TEMPORAL_LOG'] === '1' ? 'DEBUG' : 'ERROR') });

@@ -21,6 +21,12 @@ interface Shown {
   readonly deadlineMs?: number;
 }
 
+/**
+ * Phases that take a moment and follow a wait: the attributes keep showing the wait they end, which is where they would be
+ * looked for if they took longer. Each attribute is an event; the status and the details name every phase.
+ */
+const passing: ReadonlySet<Phase> = new Set(['resigning', 'dropping', 'recording']);
+
 export class Steps {
   readonly state: RotationState;
   #scope: CancellationScope | null = null;
@@ -32,7 +38,7 @@ export class Steps {
 
   enter(phase: Phase, shown: Shown = {}): void {
     this.state.enter(phase, Date.now());
-    showPhase({ phase, ...shown });
+    if (!passing.has(phase)) showPhase({ phase, ...shown });
     this.show();
   }
 

@@ -114,6 +114,7 @@ async function confirm(steps: Steps): Promise<void> {
 
 async function finish(steps: Steps, signedAgain: { commands: number; specs: number }): Promise<RotationResult> {
   const { state } = steps;
+  steps.enter('recording');
   state.outcome ??= 'dropped';
   await steps.take(() => signing.recordOutcome({ rotationId: state.rotationId }));
   await condition(allHandlersFinished);
