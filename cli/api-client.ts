@@ -32,7 +32,7 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     const headers = { authorization: `Bearer ${settings.bearer()}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
     const response = await reach(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
     const answer: unknown = await response.json().catch(() => null);
-    if (response.ok) return answer as T;
+    if (response.ok && typeof answer === 'object' && answer !== null) return answer as T;
     throw (
       fromProblem(answer) ??
       new ControlError('UNAVAILABLE', `${url.origin} answered ${response.status} and is no operator API`, {

@@ -3,7 +3,7 @@
  * and the exit code, all three from the error table.
  */
 import { CommanderError } from 'commander';
-import { type Code, codeOf, errorTable, isControlError } from '../domain/errors.ts';
+import { type Code, type ControlError, errorTable, isCode } from '../domain/errors.ts';
 import type { CliIo } from './io.ts';
 import { writeJson } from './io.ts';
 
@@ -36,13 +36,20 @@ export interface ErrorObject {
 
 /** Any thrown value → how the process ends. Never throws. */
 export function toExit(error: unknown): Exit {
-  if (error instanceof QuietExit) return { exitCode: error.exitCode, lines: [], json: null };
+  if (isNamed<QuietExit>(error, 'QuietExit')) return { exitCode: error.exitCode, lines: [], json: null };
   if (error instanceof CommanderError) return fromCommander(error);
-  const code = codeOf(error);
+  const ours = isNamed<ControlError>(error, 'ControlError') && isCode(error.code) ? error : null;
+  const code = ours?.code ?? 'INTERNAL';
   const message = error instanceof Error && error.message !== '' ? error.message : String(error);
-  const { hint: ownHint, ...details } = isControlError(error) ? error.details : {};
+  const { hint: ownHint, ...details } = ours?.details ?? {};
   return failure({ code, message, hint: typeof ownHint === 'string' ? ownHint : errorTable[code].hint, details });
 }
+
+/**
+ * By name, not by class: a command's module may have been loaded by the other of node's two module systems, whose classes
+ * are not ours.
+ */
+const isNamed = <E extends Error>(error: unknown, name: E['name']): error is E => error instanceof Error && error.name === name;
 
 /** Writes an exit: the object on stdout with --json, the lines on stderr always. */
 export function writeExit(io: CliIo, exit: Exit, json: boolean): number {

@@ -4,29 +4,38 @@
  * tree afterwards, so no module can forget them.
  */
 import { Command } from 'commander';
-import { commandModules } from './commands/index.ts';
+import { type CommandEntry, commandModules } from './commands/index.ts';
 import { toExit, writeExit } from './exit.ts';
 import type { CliIo } from './io.ts';
 
 export const version = '0.1.0';
 
-/** Builds the whole tree. Modules load what they need when they run, so this stays cheap enough for completion. */
-export async function createProgram(io: CliIo): Promise<Command> {
+/** Builds the tree: all of it, or only the branch that begins with `branch`. */
+export async function createProgram(io: CliIo, branch?: string): Promise<Command> {
   const program = new Command('better-compute')
     .description('Operate a fleet: rotate its keys, see its nodes, run its commands, find what is stuck.')
     .version(version)
     .option('--json', 'write data as JSON on standard output');
-  for (const load of commandModules) (await load()).register(program, io);
+  for (const { load } of modulesFor(branch)) (await load()).register(program, io);
   settle(program, io);
   return program;
+}
+
+/** A word that names no module needs the whole tree: help, completion, and "did you mean". */
+function modulesFor(branch: string | undefined): readonly CommandEntry[] {
+  const found = commandModules.filter(({ names }) => branch !== undefined && branch !== 'completion' && names.includes(branch));
+  return found.length > 0 ? found : commandModules;
 }
 
 /** Runs one command line and answers the exit code. Never throws, never exits the process. */
 export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {
   try {
-    const program = await createProgram(io);
+    const program = await createProgram(
+      io,
+      argv.find((word) => !word.startsWith('-')),
+    );
     await program.parseAsync(argv, { from: 'user' });
-    return Number(process.exitCode ?? 0);
+    return 0;
   } catch (error) {
     return writeExit(io, toExit(error), asksForJson(argv));
   }

@@ -7,14 +7,20 @@ export interface CommandModule {
   register(program: Command, io: CliIo): void;
 }
 
-export const commandModules: readonly (() => Promise<CommandModule>)[] = [
-  () => import('./start.ts'),
-  () => import('./rotation/index.ts'),
-  () => import('./nodes/index.ts'),
-  () => import('./tokens/index.ts'),
-  () => import('./commands/index.ts'),
-  () => import('./pki/index.ts'),
-  () => import('./stuck.ts'),
-  () => import('./doctor.ts'),
-  () => import('./completion.ts'),
+export interface CommandEntry {
+  /** The words that lead to it. Only the module that was asked for is loaded. */
+  readonly names: readonly string[];
+  readonly load: () => Promise<CommandModule>;
+}
+
+export const commandModules: readonly CommandEntry[] = [
+  { names: ['start', 'up'], load: () => import('./start.ts') },
+  { names: ['rotation'], load: () => import('./rotation/index.ts') },
+  { names: ['nodes'], load: () => import('./nodes/index.ts') },
+  { names: ['tokens'], load: () => import('./tokens/index.ts') },
+  { names: ['commands'], load: () => import('./commands/index.ts') },
+  { names: ['pki'], load: () => import('./pki/index.ts') },
+  { names: ['stuck'], load: () => import('./stuck.ts') },
+  { names: ['doctor'], load: () => import('./doctor.ts') },
+  { names: ['completion'], load: () => import('./completion.ts') },
 ];

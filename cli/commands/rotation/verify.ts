@@ -6,7 +6,6 @@ import { about, productionTimes } from '../../../domain/rotation/gates.ts';
 import { parseStageEvidence } from '../../../pki/audit/evidence.ts';
 import { type EvidenceFile, parseEvidenceFile } from '../../../pki/audit/evidence-file.ts';
 import { type EvidenceVerdict, verifyRotationEvidence } from '../../../pki/audit/verify-evidence.ts';
-import { rotationTimes } from '../../../runtime/config.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { instantText, shortId } from '../../format.ts';
 import { writeJson } from '../../io.ts';
@@ -53,6 +52,7 @@ export interface VerifiedFile {
 
 export async function rotationVerifyRun(options: RotationVerifyOptions, ports: Ports): Promise<void> {
   const pin = await readPin(options, ports);
+  const { rotationTimes } = await import('../../../runtime/config.ts');
   const insisted = rotationTimes(ports.io.env).overlapMs;
   const files = options.path === null ? [await fromDeployment(ports)] : readFiles(options.path);
   const verified = files.map(({ source, file }) => {

@@ -1,0 +1,304 @@
+/** Second table for everything that talks to the operator API: options and a real server's answers → output. */
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { type CommandsRunOptions, commandsRunRun } from '../../cli/commands/commands/run.ts';
+import { commandsShowRun } from '../../cli/commands/commands/show.ts';
+import { nodesListRun } from '../../cli/commands/nodes/list.ts';
+import { nodesRevokeRun } from '../../cli/commands/nodes/revoke.ts';
+import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
+import { stuckRun } from '../../cli/commands/stuck.ts';
+import { tokensCreateRun } from '../../cli/commands/tokens/create.ts';
+import { ControlError } from '../../domain/errors.ts';
+import {
+  aCommand,
+  aNode,
+  closeServer,
+  createDeployment,
+  type FakeDeployment,
+  listen,
+  now,
+  type RunningApi,
+  startApi,
+} from '../api/support.ts';
+import { createTestIo, createTestPorts, envFor, type TestIo, type TestIoOptions } from './support.ts';
+
+const list = { json: false, state: null, limit: 1_000, after: '' };
+
+describe('commands over the operator API', () => {
+  let deployment: FakeDeployment;
+  let api: RunningApi;
+
+  beforeEach(async () => {
+    deployment = createDeployment();
+    api = await startApi(deployment);
+  });
+  afterEach(() => api.close());
+
+  const set = (options: TestIoOptions = {}): { io: TestIo; ports: ReturnType<typeof createTestPorts> } => {
+    const io = createTestIo({ env: envFor(api.url), ...options });
+    return { io, ports: createTestPorts(io) };
+  };
+  const refusal = (code: string, message: RegExp) => (error: ControlError) => {
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, message);
+    return true;
+  };
+
+  describe('nodes list', () => {
+    it('shows one line a node', async () => {
+      deployment.nodes = [aNode('node-a'), aNode('node-b', { connected: false, session: null, state: 'revoked', openCommands: 3 })];
+      const { io, ports } = set();
+      await nodesListRun(list, ports);
+      assert.equal(
+        io.stdout(),
+        `NODE    ROLE  STATE    SESSION  SEEN     TRUST  OPEN
+node-a  node  active   gw-1     1 s ago  2      0
+node-b  node  revoked  none     -        -      3
+`,
+      );
+      assert.equal(io.stderr(), '');
+    });
+
+    it('reads page after page, and says what it left out', async () => {
+      deployment.nodes = Array.from({ length: 2_500 }, (_, at) => aNode(`node-${String(at).padStart(4, '0')}`));
+      const all = set();
+      await nodesListRun({ ...list, json: true, limit: 10_000 }, all.ports);
+      assert.equal((all.io.json() as { nodes: unknown[] }).nodes.length, 2_500);
+      const some = set();
+      await nodesListRun({ ...list, limit: 1_200 }, some.ports);
+      assert.equal(some.io.stdout().trimEnd().split('\n').length, 1_201);
+      assert.equal(some.io.stderr(), 'there are more: --after node-1199\n');
+    });
+
+    it('says how the first node joins', async () => {
+      const { io, ports } = set();
+      await nodesListRun(list, ports);
+      assert.deepEqual([io.stdout(), io.stderr()], ['', 'no node; create a token with: better-compute tokens create\n']);
+    });
+  });
+
+  it('nodes show tells all of one node, and NOT_FOUND of none', async () => {
+    deployment.nodes = [aNode('node-a')];
+    const { io, ports } = set();
+    await nodesShowRun({ json: false, node: 'node-a' }, ports);
+    assert.equal(
+      io.stdout(),
+      `node           node-a (node of site default, active, generation 1)
+host           node-a.example
+joined         2029-12-31T12:00:00Z
+session        gw-1, epoch 3, since 2030-01-01T11:59:00Z
+seen           1 s ago, daemon 0.1.0
+trust version  2
+certificate    01ab, until 2030-01-01T13:00:00Z
+open commands  0
+`,
+    );
+    await assert.rejects(
+      nodesShowRun({ json: false, node: '../v1/trust' }, ports),
+      refusal('NOT_FOUND', /^no node is called \.\.\/v1\/trust$/),
+    );
+  });
+
+  describe('nodes revoke', () => {
+    const revoke = { json: false, node: 'node-a', actor: 'ann', reason: 'stolen' };
+
+    it('revokes with who and why', async () => {
+      deployment.nodes = [aNode('node-a')];
+      const { io, ports } = set();
+      await nodesRevokeRun({ ...revoke, yes: true }, ports);
+      assert.equal(io.stdout(), 'revoking node-a: workflow node/node-a/revoke\n');
+      assert.deepEqual(deployment.revokesAsked, [{ nodeId: 'node-a', actor: 'ann', reason: 'stolen' }]);
+      await assert.rejects(nodesRevokeRun({ ...revoke, yes: true }, ports), refusal('INVALID_STATE', /is already running$/));
+    });
+
+    it('does nothing without a yes', async () => {
+      deployment.nodes = [aNode('node-a')];
+      await assert.rejects(nodesRevokeRun({ ...revoke, yes: false }, set().ports), refusal('INVALID_INPUT', /needs --yes/));
+      await assert.rejects(
+        nodesRevokeRun({ ...revoke, yes: false }, set({ answers: [false] }).ports),
+        refusal('CANCELLED', /^nothing was changed$/),
+      );
+      assert.deepEqual(deployment.revokesAsked, []);
+    });
+  });
+
+  it('tokens create writes the token alone on standard output', async () => {
+    const { io, ports } = set();
+    await tokensCreateRun({ json: false, site: 'eu-1', role: 'site', node: null, lifetimeMs: 900_000, actor: 'ann' }, ports);
+    assert.equal(io.stdout(), 'bcjoin1.all\n');
+    assert.match(io.stderr(), /^token tok-1 works once, until 2030-01-01T12:15:00Z; on the machine: bcd join <token>$/m);
+    assert.deepEqual(deployment.tokensAsked, [{ siteId: 'eu-1', role: 'site', nodeId: null, lifetimeMs: 900_000, actor: 'ann' }]);
+  });
+
+  describe('commands run', () => {
+    const run: CommandsRunOptions = {
+      json: false,
+      kind: 'inventory.refresh',
+      nodes: ['node-a', 'node-b'],
+      all: false,
+      payload: {},
+      deadlineMs: null,
+      reason: null,
+      actor: 'ann',
+      key: 'once',
+      wait: true,
+      yes: false,
+    };
+    const of = (node: string, over: Parameters<typeof aCommand>[1] = {}): ReturnType<typeof aCommand> =>
+      aCommand(`command/once/${node}`, { nodeId: node, ...over });
+
+    it('waits until every node has ended, and shows each', async () => {
+      const steps = [[], [of('node-a', { state: 'acked', finishedAt: null })], [of('node-a'), of('node-b')]];
+      const { io, ports } = set({ onSleep: () => void (deployment.commands = steps.shift() ?? deployment.commands) });
+      await commandsRunRun(run, ports);
+      assert.deepEqual(deployment.commandsAsked, [
+        { kind: 'inventory.refresh', nodes: ['node-a', 'node-b'], payload: {}, actor: 'ann', unique: 'once' },
+      ]);
+      assert.equal(
+        io.stdout(),
+        `COMMAND              NODE    KIND               STATE  CREATED  DETAIL
+command/once/node-a  node-a  inventory.refresh  done   5 s ago  in 2000 ms
+command/once/node-b  node-b  inventory.refresh  done   5 s ago  in 2000 ms
+`,
+      );
+      assert.equal(io.slept.length, 3);
+    });
+
+    it('fails when one did not succeed, after showing all', async () => {
+      deployment.commands = [of('node-a'), of('node-b', { state: 'rejected', rejectReason: 'bad-signature' })];
+      const { io, ports } = set();
+      await assert.rejects(
+        commandsRunRun(run, ports),
+        refusal('INVALID_STATE', /^1 of 2 command\(s\) did not succeed \(node-b: rejected\)$/),
+      );
+      assert.match(io.stdout(), /bad-signature/);
+    });
+
+    it('does not wait when told so', async () => {
+      const { io, ports } = set();
+      await commandsRunRun({ ...run, all: true, nodes: [], wait: false }, ports);
+      assert.equal(io.stdout(), 'started: better-compute commands show command/once\n');
+      assert.equal(deployment.commandsAsked[0]?.nodes, 'all');
+    });
+
+    it('stops waiting with Ctrl-C and says that the command goes on', async () => {
+      const interrupt = new AbortController();
+      const { ports } = set({ signal: interrupt.signal, onSleep: () => interrupt.abort() });
+      await assert.rejects(commandsRunRun(run, ports), refusal('CANCELLED', /^stopped waiting; the command itself goes on$/));
+    });
+
+    it('asks before what is destructive, and needs a target', async () => {
+      await assert.rejects(
+        commandsRunRun({ ...run, kind: 'node.reboot' }, set().ports),
+        refusal('INVALID_INPUT', /^Run node.reboot on node-a, node-b: this needs --yes/),
+      );
+      await assert.rejects(
+        commandsRunRun({ ...run, nodes: [] }, set().ports),
+        refusal('INVALID_INPUT', /^no node is named: give node ids, or --all$/),
+      );
+      await assert.rejects(
+        commandsRunRun({ ...run, all: true }, set().ports),
+        refusal('INVALID_INPUT', /^--all and node ids exclude each other$/),
+      );
+      assert.deepEqual(deployment.commandsAsked, []);
+    });
+  });
+
+  it('commands show names an error of the machine', async () => {
+    deployment.commands = [
+      aCommand('command/x/node-a', {
+        state: 'failed',
+        result: { outcome: 2, errorCode: 'UNIT_UNKNOWN', errorMessage: 'no such unit', payload: '' },
+      }),
+    ];
+    const { io, ports } = set();
+    await commandsShowRun({ json: false, id: 'command/x' }, ports);
+    assert.match(io.stdout(), /failed {2}5 s ago {2}UNIT_UNKNOWN: no such unit$/m);
+  });
+
+  describe('stuck', () => {
+    it('is one list', async () => {
+      deployment.stuckWorkflows = [
+        {
+          kind: 'workflow',
+          subject: 'rotate-command-root',
+          since: now - 600_000,
+          waitsFor: 'waiting-fleet: node-3 at 1',
+          help: 'start the nodes named',
+        },
+      ];
+      deployment.absent = [{ id: 'node-3', seenAt: now - 300_000, createdAt: 0, openCommands: 0 }];
+      const { io, ports } = set();
+      await stuckRun({ json: false }, ports);
+      assert.equal(
+        io.stdout(),
+        `workflow rotate-command-root
+  waits for  waiting-fleet: node-3 at 1
+  since      10 min 0 s ago
+  helps      start the nodes named
+node node-3
+  waits for  its next session
+  since      5 min 0 s ago
+  helps      start bcd on node-3; if it is gone for good: better-compute nodes revoke node-3
+`,
+      );
+    });
+
+    it('says when nothing waits', async () => {
+      const { io, ports } = set();
+      await stuckRun({ json: false }, ports);
+      assert.equal(io.stdout(), 'nothing waits\n');
+    });
+
+    it('asks Temporal itself when the API is down, and says what is missing', async () => {
+      const io = createTestIo({ env: envFor('http://127.0.0.1:1') });
+      const item = { kind: 'workflow', subject: 'rotate-command-root', since: now, waitsFor: 'adding', help: 'x' } as const;
+      await stuckRun({ json: true }, createTestPorts(io, { stuckWorkflows: async () => [item] }));
+      const { stuck } = io.json() as { stuck: { subject: string }[] };
+      assert.deepEqual(
+        stuck.map(({ subject }) => subject),
+        ['operator API', 'rotate-command-root'],
+      );
+    });
+
+    it('still answers when everything is down', async () => {
+      const io = createTestIo({ env: envFor('http://127.0.0.1:1') });
+      const down = async (): Promise<never> => {
+        throw new ControlError('UNAVAILABLE', 'Temporal at 127.0.0.1:7233 does not answer');
+      };
+      await stuckRun({ json: false }, createTestPorts(io, { stuckWorkflows: down }));
+      assert.match(io.stdout(), /^source operator API$[\s\S]*^source temporal$/m);
+    });
+  });
+
+  describe('what the API refuses', () => {
+    it('arrives with its own code and message', async () => {
+      const io = createTestIo({ env: { ...envFor(api.url), BETTER_COMPUTE_OPERATOR_TOKEN: 'wrong' } });
+      await assert.rejects(
+        nodesListRun(list, createTestPorts(io)),
+        refusal('UNAUTHENTICATED', /^the bearer token is not the operator token of this deployment$/),
+      );
+    });
+
+    it('is told apart from a server that is something else', async () => {
+      const other = createServer(
+        (_request, response) => void response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>It works!</h1>'),
+      );
+      const url = await listen(other);
+      try {
+        const io = createTestIo({ env: envFor(url) });
+        await assert.rejects(nodesListRun(list, createTestPorts(io)), refusal('UNAVAILABLE', /answered 200 and is no operator API$/));
+      } finally {
+        await closeServer(other);
+      }
+    });
+
+    it('is told apart from no server at all', async () => {
+      const io = createTestIo({ env: envFor('http://127.0.0.1:1') });
+      await assert.rejects(
+        nodesListRun(list, createTestPorts(io)),
+        refusal('UNAVAILABLE', /^the operator API at http:\/\/127.0.0.1:1 does not answer$/),
+      );
+    });
+  });
+});

@@ -1,0 +1,145 @@
+/** First table: a command line → the options its run receives. */
+import assert from 'node:assert/strict';
+import type { Command } from 'commander';
+import { newCommandsRun } from '../../cli/commands/commands/run.ts';
+import { newCommandsShow } from '../../cli/commands/commands/show.ts';
+import { newCompletion } from '../../cli/commands/completion.ts';
+import { newDoctor } from '../../cli/commands/doctor.ts';
+import { newNodesList } from '../../cli/commands/nodes/list.ts';
+import { newNodesRevoke } from '../../cli/commands/nodes/revoke.ts';
+import { newNodesShow } from '../../cli/commands/nodes/show.ts';
+import { newRotationEvidence } from '../../cli/commands/rotation/evidence.ts';
+import {
+  newRotationAbort,
+  newRotationExclude,
+  newRotationForce,
+  newRotationPause,
+  newRotationResume,
+} from '../../cli/commands/rotation/override.ts';
+import { newRotationStart } from '../../cli/commands/rotation/start.ts';
+import { newRotationStatus } from '../../cli/commands/rotation/status.ts';
+import { newRotationVerify } from '../../cli/commands/rotation/verify.ts';
+import { newRotationWatch } from '../../cli/commands/rotation/watch.ts';
+import { newStuck } from '../../cli/commands/stuck.ts';
+import { newTokensCreate } from '../../cli/commands/tokens/create.ts';
+import { createTestIo, createTestPorts, parseWith } from './support.ts';
+
+const ports = createTestPorts(createTestIo());
+const actingAs = createTestPorts(createTestIo({ env: { BETTER_COMPUTE_ACTOR: 'night shift' } }));
+
+type Make = (run: (options: never) => Promise<void>) => Command;
+const make = <O>(newCommand: (run: (options: O) => Promise<void>) => Command): Make => newCommand as unknown as Make;
+
+const accepted: readonly [string, Make, string[], unknown][] = [
+  ['rotation start', make((run) => newRotationStart(ports, run)), [], { json: false, actor: 'ann', reason: '' }],
+  [
+    'rotation start',
+    make((run) => newRotationStart(actingAs, run)),
+    ['--reason', 'yearly'],
+    { json: false, actor: 'night shift', reason: 'yearly' },
+  ],
+  ['rotation status', make(newRotationStatus), [], { json: false }],
+  ['rotation watch', make(newRotationWatch), [], { json: false, intervalMs: 1_000 }],
+  ['rotation watch', make(newRotationWatch), ['--every', '2m'], { json: false, intervalMs: 120_000 }],
+  ['rotation pause', make((run) => newRotationPause(ports, run)), ['--reason', 'window'], { json: false, actor: 'ann', reason: 'window' }],
+  ['rotation resume', make((run) => newRotationResume(ports, run)), ['--actor', 'bob'], { json: false, actor: 'bob' }],
+  [
+    'rotation force',
+    make((run) => newRotationForce(ports, run)),
+    ['--phase', 'fleet', '--reason', 'scrap', '--yes'],
+    { json: false, actor: 'ann', reason: 'scrap', phase: 'fleet', yes: true },
+  ],
+  [
+    'rotation exclude',
+    make((run) => newRotationExclude(ports, run)),
+    ['node-3', '--reason', 'scrap'],
+    { json: false, actor: 'ann', reason: 'scrap', node: 'node-3', yes: false },
+  ],
+  [
+    'rotation abort',
+    make((run) => newRotationAbort(ports, run)),
+    ['--reason', 'wrong'],
+    { json: false, actor: 'ann', reason: 'wrong', yes: false },
+  ],
+  ['rotation evidence', make(newRotationEvidence), ['--out', 'e.json'], { json: false, rotationId: null, out: 'e.json' }],
+  ['rotation evidence', make(newRotationEvidence), ['r-1', '--out', 'e.json'], { json: false, rotationId: 'r-1', out: 'e.json' }],
+  ['rotation verify', make(newRotationVerify), [], { json: false, path: null, pin: null, pki: null, demonstration: false }],
+  [
+    'rotation verify',
+    make(newRotationVerify),
+    ['e.json', '--pin', 'sha256/x', '--pki', 'p', '--demonstration'],
+    { json: false, path: 'e.json', pin: 'sha256/x', pki: 'p', demonstration: true },
+  ],
+  [
+    'nodes list',
+    make(newNodesList),
+    ['--state', 'revoked', '--limit', '5', '--after', 'n'],
+    { json: false, state: 'revoked', limit: 5, after: 'n' },
+  ],
+  ['nodes show', make(newNodesShow), ['node-1'], { json: false, node: 'node-1' }],
+  [
+    'nodes revoke',
+    make((run) => newNodesRevoke(ports, run)),
+    ['node-1', '--reason', 'stolen', '--yes'],
+    { json: false, node: 'node-1', actor: 'ann', reason: 'stolen', yes: true },
+  ],
+  [
+    'tokens create',
+    make((run) => newTokensCreate(ports, run)),
+    ['--site', 'eu-1', '--node', 'node-9', '--for', '15m'],
+    { json: false, site: 'eu-1', role: 'node', node: 'node-9', lifetimeMs: 900_000, actor: 'ann' },
+  ],
+  [
+    'commands run',
+    make((run) => newCommandsRun(ports, run)),
+    ['service.restart', 'n1', 'n2', '--payload', '{"unit":"nginx.service"}', '--deadline', '1h', '--no-wait'],
+    {
+      json: false,
+      kind: 'service.restart',
+      nodes: ['n1', 'n2'],
+      all: false,
+      payload: { unit: 'nginx.service' },
+      deadlineMs: 3_600_000,
+      reason: null,
+      actor: 'ann',
+      key: null,
+      wait: false,
+      yes: false,
+    },
+  ],
+  ['commands show', make(newCommandsShow), ['command/x'], { json: false, id: 'command/x' }],
+  ['stuck', make(newStuck), [], { json: false }],
+  ['doctor', make(newDoctor), ['--pki', 'p'], { json: false, pki: 'p' }],
+  ['completion', make((run) => newCompletion(run as never)), ['zsh'], 'zsh'],
+];
+
+const refused: readonly [string, Make, string[], RegExp][] = [
+  ['rotation force', make((run) => newRotationForce(ports, run)), ['--reason', 'x'], /required option '--phase <gate>' not specified/],
+  [
+    'rotation force',
+    make((run) => newRotationForce(ports, run)),
+    ['--phase', 'drop', '--reason', 'x'],
+    /Allowed choices are processes, fleet, signers, confirm/,
+  ],
+  ['rotation abort', make((run) => newRotationAbort(ports, run)), [], /required option '--reason <text>' not specified/],
+  ['rotation abort', make((run) => newRotationAbort(ports, run)), ['--reason', '  '], /A reason has words/],
+  ['rotation exclude', make((run) => newRotationExclude(ports, run)), ['--reason', 'x'], /missing required argument 'node'/],
+  ['rotation watch', make(newRotationWatch), ['--every', '5'], /a number with a unit/],
+  ['rotation evidence', make(newRotationEvidence), [], /required option '--out <file>' not specified/],
+  ['nodes list', make(newNodesList), ['--limit', '0'], /a whole number above 0/],
+  ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],
+  ['nodes show', make(newNodesShow), ['a', 'b'], /too many arguments/],
+  ['tokens create', make((run) => newTokensCreate(ports, run)), ['--role', 'king'], /Allowed choices are node, site/],
+  ['commands run', make((run) => newCommandsRun(ports, run)), ['node.explode', 'n1'], /Allowed choices are inventory.refresh/],
+  ['commands run', make((run) => newCommandsRun(ports, run)), ['inventory.refresh', 'n1', '--payload', '[1]'], /It must be a JSON object/],
+  ['doctor', make(newDoctor), ['--pkj', 'x'], /unknown option '--pkj'\n\(Did you mean --pki\?\)/],
+];
+
+describe('what a command line means', () => {
+  for (const [name, command, argv, options] of accepted) {
+    it(`${name} ${argv.join(' ')}`.trim(), async () => assert.deepEqual(await parseWith(command as never, argv), options));
+  }
+  for (const [name, command, argv, message] of refused) {
+    it(`refuses: ${name} ${argv.join(' ')}`.trim(), () => assert.rejects(parseWith(command as never, argv), message));
+  }
+});
