@@ -7,7 +7,7 @@ import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { DerReader, tags } from './der-reader.ts';
 import { readDerTime } from './der-time.ts';
 import { encodeDerOid, encodeDerSequence } from './der-writer.ts';
-import { readExtensions, type ExtensionFacts } from './extensions.ts';
+import { type ExtensionFacts, readExtensions } from './extensions.ts';
 import { malformed } from './malformed.ts';
 import { readName, roleOf } from './name.ts';
 import { oids } from './oids.ts';
@@ -98,12 +98,14 @@ const keyFrom = (spki: Uint8Array): KeyObject => {
 const readSerial = (reader: DerReader): string => {
   const content = reader.readInteger();
   const first = content[0] as number;
-  if (first >= 0x80 || content.length > 20 || (first === 0 && content.length === 1)) throw malformed('serial', 'a serial number is not positive, or longer than 20 bytes');
+  if (first >= 0x80 || content.length > 20 || (first === 0 && content.length === 1))
+    throw malformed('serial', 'a serial number is not positive, or longer than 20 bytes');
   return reader.bytes.toString('hex', reader.at - content.length + (first === 0 ? 1 : 0), reader.at);
 };
 
 const readSignatureAlgorithm = (reader: DerReader): void => {
-  if (!reader.skip(signatureAlgorithm)) throw malformed('signature-algorithm', 'the signature algorithm is not ecdsa-with-SHA256 without parameters');
+  if (!reader.skip(signatureAlgorithm))
+    throw malformed('signature-algorithm', 'the signature algorithm is not ecdsa-with-SHA256 without parameters');
 };
 
 const readValidity = (reader: DerReader): { notBefore: number; notAfter: number } => {
@@ -155,7 +157,8 @@ const assertNames = ({ issuer, subject, extensions }: CertificateBody): void => 
  * unknown critical extensions, trailing bytes, long-form lengths, two roles, NUL or non-ASCII names, another algorithm or key.
  */
 export const parseCertificate = (der: Uint8Array): Certificate => {
-  if (der.length > maxCertificateBytes) throw malformed('too-large', `a certificate has at most ${maxCertificateBytes} bytes, not ${der.length}`);
+  if (der.length > maxCertificateBytes)
+    throw malformed('too-large', `a certificate has at most ${maxCertificateBytes} bytes, not ${der.length}`);
   return parseOwned(Buffer.from(der));
 };
 
@@ -175,7 +178,8 @@ export const parseOwned = (der: Uint8Array): Certificate => {
 };
 
 /** A certificate whose bytes and body were proven to agree (parsed, or compared value by value); for this folder only. */
-export const certificateOf = (bytes: { der: Uint8Array; tbs: Uint8Array; signature: Uint8Array }, body: CertificateBody): Certificate => new ParsedCertificate(bytes, body);
+export const certificateOf = (bytes: { der: Uint8Array; tbs: Uint8Array; signature: Uint8Array }, body: CertificateBody): Certificate =>
+  new ParsedCertificate(bytes, body);
 
 /** Lower-case hex SHA-256 of the DER certificate: how roots are named. */
 export const certificateId = (der: Uint8Array): string => createHash('sha256').update(der).digest('hex');

@@ -6,18 +6,17 @@
  * signature 25 µs), which does not matter for authorities, workers and gateways.
  *
  * Agents come by the ten thousand after an outage, so their check is whole for the first certificate of each kind and issuer and
- * for every 64th after it, and otherwise reads back what differs between two certificates of one kind (findAskedKey) and the form
+ * for every 256th after it, and otherwise reads back what differs between two certificates of one kind (findAskedKey) and the form
  * of the signature. What a sample cannot catch, a signer that fails now and then, harms its holder only: the certificate is
  * refused wherever it is shown, first by the machine that joins with it.
  */
 import { ControlError } from '../../domain/errors.ts';
 import { type CertificateBody, certificateOf, parseOwned, signatureAlgorithm } from './certificate.ts';
 import { DerReader, tags } from './der-reader.ts';
-import { encodeDerBitString, encodeDerSequence } from './der-writer.ts';
 import { parseKnownCertificate } from './known-certificates.ts';
 import { derFromRawSignature, rawFromDerSignature, verifyRaw } from './signature.ts';
 import { assertP256Spki, keyIdentifierOf } from './spki.ts';
-import { type AskedCertificate, encodeTbs, findAskedKey } from './tbs.ts';
+import { type AskedCertificate, encodeSigned, encodeTbs, findAskedKey } from './tbs.ts';
 import type { Certificate, CertificateTemplate, Issuer, NameAttribute, Signer } from './types.ts';
 
 export interface CreateCertificateOptions {
@@ -51,29 +50,50 @@ export const makeCertificate = async ({ template, issuer, signer }: MakeCertific
   const asked = { template, issuer, ski: keyIdentifierOf(template.spki) };
   const tbs = encodeTbs(asked);
   const signature = derFromRawSignature(await signer.sign(tbs));
-  const der = encodeDerSequence(tbs, signatureAlgorithm, encodeDerBitString(signature));
-  return sampledKind === undefined || issuer === null ? checkWhole(der, asked) : checkByKind({ der, signature, asked: { template, issuer, ski: asked.ski } }, sampledKind);
+  const der = encodeSigned(tbs, signature);
+  return sampledKind === undefined || issuer === null
+    ? checkWhole(der, asked)
+    : checkByKind({ der, signature, asked: { template, issuer, ski: asked.ski } }, sampledKind);
 };
 
 const invalid = (reason: string, message: string): ControlError => new ControlError('INVALID_INPUT', message, { details: { reason } });
 
-const assertTemplate = ({ isCa, pathLen, keyUsage, notBefore, notAfter, subject, spki, ...names }: CertificateTemplate): void => {
+const assertTemplate = ({
+  isCa,
+  pathLen,
+  keyUsage,
+  notBefore,
+  notAfter,
+  subject,
+  spki,
+  uriSans,
+  dnsSans,
+  ipSans,
+}: CertificateTemplate): void => {
   assertP256Spki(spki);
-  if (notBefore % 1_000 !== 0 || notAfter % 1_000 !== 0 || notAfter < notBefore) throw invalid('validity', `not a period in whole seconds: ${notBefore} to ${notAfter}`);
+  if (notBefore % 1_000 !== 0 || notAfter % 1_000 !== 0 || notAfter < notBefore)
+    throw invalid('validity', `not a period in whole seconds: ${notBefore} to ${notAfter}`);
   if (isCa !== keyUsage.includes('keyCertSign')) throw invalid('key-usage', 'an authority signs certificates, and nothing else does');
-  if (pathLen !== null && !(isCa && Number.isInteger(pathLen) && pathLen >= 0 && pathLen < 128)) throw invalid('path-length', `not a path length: ${pathLen}`);
-  if (subject.length === 0 && (isCa || names.uriSans.length + names.dnsSans.length + names.ipSans.length === 0)) throw invalid('subject', 'a certificate without names says nothing');
+  if (pathLen !== null && !(isCa && Number.isInteger(pathLen) && pathLen >= 0 && pathLen < 128))
+    throw invalid('path-length', `not a path length: ${pathLen}`);
+  if (subject.length === 0 && (isCa || uriSans.length + dnsSans.length + ipSans.length === 0))
+    throw invalid('subject', 'a certificate without names says nothing');
 };
 
 const assertSigner = (signer: Signer, spki: Uint8Array): void => {
-  if (!sameBytes(signer.spki, spki)) throw new ControlError('INVALID_CONFIG', "the signer's key is not the issuer's", { details: { reason: 'signer-mismatch' } });
+  if (!sameBytes(signer.spki, spki))
+    throw new ControlError('INVALID_CONFIG', "the signer's key is not the issuer's", { details: { reason: 'signer-mismatch' } });
 };
 
-const fault = (what: string): ControlError => new ControlError('INTERNAL', `the signed certificate has another ${what} than was asked for`, { details: { reason: 'signed-other', what } });
+const fault = (what: string): ControlError =>
+  new ControlError('INTERNAL', `the signed certificate has another ${what} than was asked for`, {
+    details: { reason: 'signed-other', what },
+  });
 
 const sameBytes = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
 
-const sameList = (left: readonly string[], right: readonly string[]): boolean => left.length === right.length && left.every((item, i) => item === right[i]);
+const sameList = (left: readonly string[], right: readonly string[]): boolean =>
+  left.length === right.length && left.every((item, i) => item === right[i]);
 
 const sameName = (made: readonly NameAttribute[], asked: readonly NameAttribute[]): boolean =>
   made.length === asked.length && made.every(({ oid, value }, i) => oid === asked[i]?.oid && value === asked[i]?.value);
@@ -108,7 +128,7 @@ interface Model {
   count: number;
 }
 
-const sampleEvery = 64;
+const sampleEvery = 256;
 const models = new WeakMap<Certificate, WeakMap<object, Model>>();
 
 type IssuedByAuthority = AskedCertificate & { readonly issuer: Certificate };
@@ -136,8 +156,9 @@ const checkByKind = (made: Made, kind: object): Certificate => {
 const checkAgainst = (model: Certificate, { der, signature, asked }: Made): Certificate => {
   const outer = new DerReader(der);
   const reader = outer.open(tags.sequence);
-  const tbs = reader.readWhole(tags.sequence);
-  const spki = findAskedKey(new DerReader(tbs).open(tags.sequence), asked);
+  const tbsAt = reader.at;
+  const spki = findAskedKey(reader.open(tags.sequence), asked);
+  const tbs = reader.windowFrom(tbsAt);
   const isAlgorithm = reader.skip(signatureAlgorithm);
   const found = reader.readBitOctets();
   if (spki === null || !isAlgorithm || !sameBytes(found, signature) || !reader.isAtEnd || !outer.isAtEnd) throw fault('value');

@@ -24,7 +24,10 @@ const noAttributes = encodeDer(tags.contextConstructed(0));
 const isSigner = (key: Signer | KeyObject): key is Signer => 'spki' in key;
 
 /** A request for the key, signed by it. The subject is a courtesy to readers; the default is empty. */
-export const createCsr = async (options: { readonly key: Signer | KeyObject; readonly subject?: readonly NameAttribute[] }): Promise<Uint8Array> => {
+export const createCsr = async (options: {
+  readonly key: Signer | KeyObject;
+  readonly subject?: readonly NameAttribute[];
+}): Promise<Uint8Array> => {
   const signer = isSigner(options.key) ? options.key : signerFromPrivateKey(options.key);
   const info = encodeDerSequence(version1, encodeName(options.subject ?? []), parseP256Spki(signer.spki), noAttributes);
   const signature = derFromRawSignature(await signer.sign(info));
@@ -56,7 +59,8 @@ const assertAttributes = (reader: DerReader): void => {
  * over a P-256 key in its one form; BAD_SIGNATURE when the signature is not the key's.
  */
 export const parseCsr = (der: Uint8Array): CertificateRequest => {
-  if (der.length > maxRequestBytes) throw malformed('too-large', `a certificate request has at most ${maxRequestBytes} bytes, not ${der.length}`);
+  if (der.length > maxRequestBytes)
+    throw malformed('too-large', `a certificate request has at most ${maxRequestBytes} bytes, not ${der.length}`);
   const copy = Uint8Array.from(der);
   readDer(copy);
   const reader = new DerReader(copy).open(tags.sequence);
@@ -67,7 +71,9 @@ export const parseCsr = (der: Uint8Array): CertificateRequest => {
   reader.close();
   const spki = readInfo(info);
   if (!verifyRawSignature({ spki, input: info, signature }))
-    throw new ControlError('BAD_SIGNATURE', 'the certificate request is not signed by its own key', { details: { reason: 'request-signature' } });
+    throw new ControlError('BAD_SIGNATURE', 'the certificate request is not signed by its own key', {
+      details: { reason: 'request-signature' },
+    });
   return Object.freeze({ der: copy, spki });
 };
 

@@ -68,7 +68,8 @@ export class DerReader {
       if (at + count > end) throw malformed('der-truncated', `a length is cut short at byte ${at}`);
       length = 0;
       for (let i = 0; i < count; i++) length = length * 256 + (bytes[at + i] as number);
-      if (length < 0x80 || length < 256 ** (count - 1)) throw malformed('der-length', `the length at byte ${at - 1} is not the shortest form`);
+      if (length < 0x80 || length < 256 ** (count - 1))
+        throw malformed('der-length', `the length at byte ${at - 1} is not the shortest form`);
       at += count;
     }
     if (length > end - at) throw malformed('der-truncated', `the value at byte ${this.at} is longer than what holds it`);
@@ -95,6 +96,11 @@ export class DerReader {
   /** A plain view: several times cheaper to make than a Buffer's subarray. */
   #window(from: number, to: number): Uint8Array {
     return new Uint8Array(this.bytes.buffer, this.bytes.byteOffset + from, to - from);
+  }
+
+  /** What was read since `from`. */
+  windowFrom(from: number): Uint8Array {
+    return this.#window(from, this.at);
   }
 
   /** The content of the next value in an encoding of bytes. */
@@ -129,7 +135,8 @@ export class DerReader {
 
   readBoolean(): boolean {
     const content = this.read(tags.boolean);
-    if (content.length !== 1 || (content[0] !== 0x00 && content[0] !== 0xff)) throw malformed('der-boolean', 'a boolean is neither 00 nor ff');
+    if (content.length !== 1 || (content[0] !== 0x00 && content[0] !== 0xff))
+      throw malformed('der-boolean', 'a boolean is neither 00 nor ff');
     return content[0] === 0xff;
   }
 

@@ -3,7 +3,7 @@
  * (RFC 5280 4.1.2.5). Nothing else is read or written.
  */
 import { ControlError } from '../../domain/errors.ts';
-import { tags, type DerReader } from './der-reader.ts';
+import { type DerReader, tags } from './der-reader.ts';
 import { encodeDer } from './der-writer.ts';
 import { malformed } from './malformed.ts';
 
@@ -13,7 +13,8 @@ const latest = Date.UTC(9999, 11, 31, 23, 59, 59);
 
 /** The instant, cut to its second; INVALID_INPUT outside 1950 to 9999. */
 export const encodeDerTime = (ms: number): Uint8Array => {
-  if (!(ms >= earliest && ms < latest + 1_000)) throw new ControlError('INVALID_INPUT', `an X.509 time cannot hold ${ms}`, { details: { reason: 'time-range' } });
+  if (!(ms >= earliest && ms < latest + 1_000))
+    throw new ControlError('INVALID_INPUT', `an X.509 time cannot hold ${ms}`, { details: { reason: 'time-range' } });
   const digits = new Date(ms).toISOString().slice(0, 19).replace(/[-:T]/g, '');
   return ms < firstGeneralized
     ? encodeDer(tags.utcTime, Buffer.from(`${digits.slice(2)}Z`, 'latin1'))
@@ -42,7 +43,8 @@ export const readDerTime = (reader: DerReader): number => {
   const isUtc = reader.peek() === tags.utcTime;
   const content = reader.read(isUtc ? tags.utcTime : tags.generalizedTime);
   const yearDigits = isUtc ? 2 : 4;
-  if (content.length !== yearDigits + 11 || content.at(-1) !== 0x5a) throw malformed('time', 'a time is not in the form YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ');
+  if (content.length !== yearDigits + 11 || content.at(-1) !== 0x5a)
+    throw malformed('time', 'a time is not in the form YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ');
   const written = digitsAt(content, 0, yearDigits);
   const year = !isUtc ? written : written < 50 ? 2000 + written : 1900 + written;
   const month = digitsAt(content, yearDigits, 2);

@@ -1,28 +1,54 @@
 /** A DER writer: definite, shortest lengths; nothing else is expressible. */
-import { tags, type DerNode } from './der-reader.ts';
+import { type DerNode, tags } from './der-reader.ts';
 
 /** Octets that the length takes after the identifier. */
-const lengthSize = (length: number): number => (length < 0x80 ? 1 : length < 0x100 ? 2 : length < 0x1_0000 ? 3 : length < 0x100_0000 ? 4 : 5);
+const lengthSize = (length: number): number =>
+  length < 0x80 ? 1 : length < 0x100 ? 2 : length < 0x1_0000 ? 3 : length < 0x100_0000 ? 4 : 5;
 
-const writeHeader = (out: Buffer, tag: number, length: number): number => {
-  const size = lengthSize(length);
-  out[0] = tag;
-  out[1] = size === 1 ? length : 0x80 | (size - 1);
-  for (let at = size, rest = length; at > 1; at--, rest = Math.floor(rest / 256)) out[at] = rest % 256;
-  return 1 + size;
-};
+/** Bytes that a value with this much content takes. */
+export const sizeOfDer = (contentLength: number): number => 1 + lengthSize(contentLength) + contentLength;
+
+/** Writes a value of known size front to back into one buffer: for what is written ten thousand times. */
+export class DerSink {
+  readonly out: Buffer;
+  at = 0;
+
+  constructor(size: number) {
+    this.out = Buffer.allocUnsafe(size);
+  }
+
+  header(tag: number, contentLength: number): void {
+    const size = lengthSize(contentLength);
+    this.out[this.at] = tag;
+    this.out[this.at + 1] = size === 1 ? contentLength : 0x80 | (size - 1);
+    for (let i = size, rest = contentLength; i > 1; i--, rest = Math.floor(rest / 256)) this.out[this.at + i] = rest % 256;
+    this.at += 1 + size;
+  }
+
+  put(bytes: Uint8Array): void {
+    this.out.set(bytes, this.at);
+    this.at += bytes.length;
+  }
+
+  text(text: string, encoding: 'hex' | 'latin1'): void {
+    this.at += this.out.write(text, this.at, encoding);
+  }
+
+  /** What was written. A size that does not come out is a fault of ours, never of the input. */
+  close(): Uint8Array {
+    if (this.at !== this.out.length) throw new RangeError(`wrote ${this.at} of ${this.out.length} bytes`);
+    return this.out;
+  }
+}
 
 /** One value whose content is the parts, one after the other. */
 export const encodeDer = (tag: number, ...parts: readonly Uint8Array[]): Uint8Array => {
   let length = 0;
   for (const part of parts) length += part.length;
-  const out = Buffer.allocUnsafe(1 + lengthSize(length) + length);
-  let at = writeHeader(out, tag, length);
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
+  const sink = new DerSink(sizeOfDer(length));
+  sink.header(tag, length);
+  for (const part of parts) sink.put(part);
+  return sink.close();
 };
 
 export const encodeDerSequence = (...parts: readonly Uint8Array[]): Uint8Array => encodeDer(tags.sequence, ...parts);
@@ -33,16 +59,18 @@ export const encodeDerSet = (...parts: readonly Uint8Array[]): Uint8Array =>
 
 /** One value whose content is a text of single-octet characters. */
 export const encodeDerLatin1 = (tag: number, text: string): Uint8Array => {
-  const out = Buffer.allocUnsafe(1 + lengthSize(text.length) + text.length);
-  out.write(text, writeHeader(out, tag, text.length), 'latin1');
-  return out;
+  const sink = new DerSink(sizeOfDer(text.length));
+  sink.header(tag, text.length);
+  sink.text(text, 'latin1');
+  return sink.close();
 };
 
 /** A non-negative INTEGER of big-endian octets; leading zeros are dropped, a sign octet is put where it must be. */
 export const encodeDerInteger = (magnitude: Uint8Array): Uint8Array => {
   let start = 0;
   while (start < magnitude.length - 1 && magnitude[start] === 0) start += 1;
-  const octets = start === 0 && magnitude.length > 0 ? magnitude : Uint8Array.from(magnitude.length === 0 ? [0] : magnitude.subarray(start));
+  const octets =
+    start === 0 && magnitude.length > 0 ? magnitude : Uint8Array.from(magnitude.length === 0 ? [0] : magnitude.subarray(start));
   return (octets[0] as number) >= 0x80 ? encodeDer(tags.integer, Uint8Array.of(0), octets) : encodeDer(tags.integer, octets);
 };
 

@@ -3,8 +3,9 @@
  * ignored when it is not critical and refused when it is (RFC 5280 4.2); name constraints are refused even then, because a
  * verifier that skips them trusts more than the authority was given, and `urn:bc:` names do not work under them.
  */
-import { DerReader, tags } from './der-reader.ts';
+import { type DerReader, tags } from './der-reader.ts';
 import {
+  DerSink,
   encodeDer,
   encodeDerBoolean,
   encodeDerInteger,
@@ -12,8 +13,9 @@ import {
   encodeDerOctetString,
   encodeDerOid,
   encodeDerSequence,
+  sizeOfDer,
 } from './der-writer.ts';
-import { encodeGeneralNames, readGeneralNames, type AlternativeNames } from './general-names.ts';
+import { type AlternativeNames, encodeGeneralNames, readGeneralNames } from './general-names.ts';
 import { malformed } from './malformed.ts';
 import { isRole } from './name.ts';
 import { oids } from './oids.ts';
@@ -86,7 +88,8 @@ const readExtKeyUsage = (value: DerReader, facts: Facts): void => {
   value.close();
   const ekus: string[] = [];
   while (!inner.isAtEnd) ekus.push(inner.readOid());
-  if (ekus.length === 0 || ekus.some((eku, i) => ekus.indexOf(eku) !== i)) throw malformed('extended-key-usage', 'the extended key usage is empty or repeats itself');
+  if (ekus.length === 0 || ekus.some((eku, i) => ekus.indexOf(eku) !== i))
+    throw malformed('extended-key-usage', 'the extended key usage is empty or repeats itself');
   facts.ekus = Object.freeze(ekus);
 };
 
@@ -215,19 +218,30 @@ export const encodeExtKeyUsage = (ekus: readonly string[]): Uint8Array =>
   encodeExtension(oids.extKeyUsage, false, encodeDerSequence(...ekus.map(encodeDerOid)));
 
 const identifierBytes = 20;
-const identifierHead = encodeExtension(oids.subjectKeyIdentifier, false, encodeDerOctetString(new Uint8Array(identifierBytes))).subarray(0, -identifierBytes);
 
-/** Of a SHA-1 identifier in hex. Every certificate has another: written behind a head that is always the same. */
-export const encodeSubjectKeyIdentifier = (identifier: string): Uint8Array => {
-  const out = Buffer.allocUnsafe(identifierHead.length + identifierBytes);
-  out.set(identifierHead);
-  out.write(identifier, identifierHead.length, 'hex');
-  return out;
-};
+/** A SubjectKeyIdentifier extension up to its 20 octets, which differ in every certificate. */
+export const subjectKeyIdentifierHead: Uint8Array = encodeExtension(
+  oids.subjectKeyIdentifier,
+  false,
+  encodeDerOctetString(new Uint8Array(identifierBytes)),
+).slice(0, -identifierBytes);
 
 export const encodeAuthorityKeyIdentifier = (identifier: string): Uint8Array =>
   encodeExtension(oids.authorityKeyIdentifier, false, encodeDerSequence(encodeDer(tags.context(0), Buffer.from(identifier, 'hex'))));
 
 /** Critical exactly when the subject is empty (RFC 5280 4.2.1.6). */
-export const encodeSubjectAltName = (names: AlternativeNames, isCritical: boolean): Uint8Array =>
-  encodeExtension(oids.subjectAltName, isCritical, encodeDerSequence(...encodeGeneralNames(names)));
+export const encodeSubjectAltName = (names: AlternativeNames, isCritical: boolean): Uint8Array => {
+  const parts = encodeGeneralNames(names);
+  const oid = oidBytes.get(oids.subjectAltName) as Uint8Array;
+  const listed = parts.reduce((sum, part) => sum + part.length, 0);
+  const value = sizeOfDer(listed);
+  const content = oid.length + (isCritical ? critical.length : 0) + sizeOfDer(value);
+  const sink = new DerSink(sizeOfDer(content));
+  sink.header(tags.sequence, content);
+  sink.put(oid);
+  if (isCritical) sink.put(critical);
+  sink.header(tags.octetString, value);
+  sink.header(tags.sequence, listed);
+  for (const part of parts) sink.put(part);
+  return sink.close();
+};

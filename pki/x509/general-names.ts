@@ -3,7 +3,7 @@
  * a URI is printable ASCII, a DNS name has letter-digit-hyphen labels and no wildcard, an address has 4 or 16 bytes.
  */
 import { ControlError } from '../../domain/errors.ts';
-import { DerReader, tags } from './der-reader.ts';
+import { type DerReader, tags } from './der-reader.ts';
 import { encodeDer, encodeDerLatin1 } from './der-writer.ts';
 import { malformed } from './malformed.ts';
 
@@ -89,6 +89,7 @@ const asText = (text: string, isValid: (text: string) => boolean, kind: string):
 };
 
 const addressOctets = (content: Uint8Array): Uint8Array => {
-  if (content.length !== 4 && content.length !== 16) throw malformed('alternative-name', `an IP address has 4 or 16 bytes, not ${content.length}`);
+  if (content.length !== 4 && content.length !== 16)
+    throw malformed('alternative-name', `an IP address has 4 or 16 bytes, not ${content.length}`);
   return content;
 };

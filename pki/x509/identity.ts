@@ -29,7 +29,11 @@ export const isTrustDomain = (text: string): boolean => trustDomainPattern.test(
 /** MALFORMED for anything but the one shape of path, an authority with port or user, or a query. */
 export const parseSpiffeId = (uri: string): SpiffeIdentity => {
   const match = uri.length <= maxSpiffeIdBytes ? spiffePattern.exec(uri) : null;
-  if (match === null) throw malformed('spiffe-id', `not of the form spiffe://<trust-domain>/site/<siteId>/node/<nodeId>: ${JSON.stringify(uri.slice(0, 200))}`);
+  if (match === null)
+    throw malformed(
+      'spiffe-id',
+      `not of the form spiffe://<trust-domain>/site/<siteId>/node/<nodeId>: ${JSON.stringify(uri.slice(0, 200))}`,
+    );
   const [, trustDomain, siteId, nodeId] = match as unknown as [string, string, string, string];
   return Object.freeze({ trustDomain, siteId, nodeId });
 };
@@ -54,7 +58,8 @@ export const nodeSpiffeIdOf = (uriSans: readonly string[]): string | null => {
   return others.length === 1 ? (others[0] as string) : null;
 };
 
-const denied = (reason: string, message: string): ControlError<'PERMISSION_DENIED'> => new ControlError('PERMISSION_DENIED', message, { details: { reason } });
+const denied = (reason: string, message: string): ControlError<'PERMISSION_DENIED'> =>
+  new ControlError('PERMISSION_DENIED', message, { details: { reason } });
 
 /**
  * Who this node certificate speaks for in this deployment. PERMISSION_DENIED, with details.reason: `no-identity` (no SPIFFE id,
@@ -66,7 +71,8 @@ export const nodeIdentityOf = (certificate: Certificate, trustDomain: string): N
   if (spiffeId === null || spiffeId !== uriSans[0] || uriSans.length > maxUriSans || dnsSans.length > 0)
     throw denied('no-identity', 'the certificate does not carry exactly one SPIFFE id, first among its URIs');
   const identity = spiffeIdentityOf(spiffeId);
-  if (identity.trustDomain !== trustDomain) throw denied('wrong-trust-domain', `the certificate is of trust domain ${identity.trustDomain}, not ${trustDomain}`);
+  if (identity.trustDomain !== trustDomain)
+    throw denied('wrong-trust-domain', `the certificate is of trust domain ${identity.trustDomain}, not ${trustDomain}`);
   if (!isAgentRole(role)) throw denied('wrong-role', `the certificate's role ${role ?? '(none)'} is not one of an agent`);
   return Object.freeze({ ...identity, spiffeId, role });
 };
@@ -75,13 +81,17 @@ const spiffeIdentityOf = (spiffeId: string): SpiffeIdentity => {
   try {
     return parseSpiffeId(spiffeId);
   } catch (cause) {
-    throw new ControlError('PERMISSION_DENIED', 'the SPIFFE id of the certificate is not one of a node', { details: { reason: 'no-identity' }, cause });
+    throw new ControlError('PERMISSION_DENIED', 'the SPIFFE id of the certificate is not one of a node', {
+      details: { reason: 'no-identity' },
+      cause,
+    });
   }
 };
 
 /** The statement for a TPM name: two bytes of hash algorithm, then a digest of 20 to 64 bytes (ID-015). INVALID_INPUT otherwise. */
 export const tpmAkUri = (name: Uint8Array): string => {
-  if (name.length < 22 || name.length > 66) throw new ControlError('INVALID_INPUT', `a TPM name has 22 to 66 bytes, not ${name.length}`, { details: { reason: 'tpm-ak' } });
+  if (name.length < 22 || name.length > 66)
+    throw new ControlError('INVALID_INPUT', `a TPM name has 22 to 66 bytes, not ${name.length}`, { details: { reason: 'tpm-ak' } });
   const hex = Buffer.from(name).toString('hex');
   return `${tpmAkPrefix}${hex.slice(0, 4)}:${hex.slice(4)}`;
 };

@@ -16,11 +16,11 @@
  * Not done here: revocation lists (the control plane has its own feed), name constraints (any certificate with them is refused:
  * `urn:bc:` names do not work under them), RSA and other curves, wildcards, policies, time stamping, storage of keys.
  */
-export type * from './types.ts';
+
 export { certificateId, maxCertificateBytes, parseCertificate } from './certificate.ts';
-export { createCertificate, type CreateCertificateOptions } from './create-certificate.ts';
+export { type CreateCertificateOptions, createCertificate } from './create-certificate.ts';
 export { createCsr, maxRequestBytes, parseCsr } from './csr.ts';
-export { DerReader, readDer, tags, type DerNode } from './der-reader.ts';
+export { type DerNode, DerReader, readDer, tags } from './der-reader.ts';
 export {
   encodeDer,
   encodeDerBitString,
@@ -33,14 +33,24 @@ export {
   encodeDerSet,
 } from './der-writer.ts';
 export { isDnsName } from './general-names.ts';
-export { formatSpiffeId, isNodeKeyStatement, isTrustDomain, nodeIdentityOf, nodeSpiffeIdOf, parseSpiffeId, parseTpmAkUri, tpmAkUri } from './identity.ts';
+export {
+  formatSpiffeId,
+  isNodeKeyStatement,
+  isTrustDomain,
+  nodeIdentityOf,
+  nodeSpiffeIdOf,
+  parseSpiffeId,
+  parseTpmAkUri,
+  tpmAkUri,
+} from './identity.ts';
 export { backdateMs, issueCa, issueLeaf, lastIssueMs } from './issue.ts';
 export { isRole, roleAttribute } from './name.ts';
 export { oids } from './oids.ts';
 export { encodePem, parsePem, parsePemCertificates } from './pem.ts';
-export { agentProfiles, caProfiles, leafProfiles, type CaProfile, type LeafProfile } from './profiles.ts';
+export { agentProfiles, type CaProfile, caProfiles, type LeafProfile, leafProfiles } from './profiles.ts';
 export { createSerial } from './serial.ts';
 export { derFromRawSignature, rawFromDerSignature, verifyRawSignature } from './signature.ts';
 export { signerFromPrivateKey } from './signer.ts';
 export { isSpkiPin, kidOf, parseP256Spki, publicKeyOf, spkiOf, spkiPin } from './spki.ts';
+export type * from './types.ts';
 export { verifyChain } from './verify-chain.ts';

@@ -5,14 +5,22 @@
 import { ControlError } from '../../domain/errors.ts';
 import { minute, showInstant } from '../../domain/time.ts';
 import { makeCertificate } from './create-certificate.ts';
-import { formatSpiffeId, isNodeKeyStatement, isTrustDomain, maxUriSans } from './identity.ts';
 import { ipOctets, ipText } from './general-names.ts';
+import { formatSpiffeId, isNodeKeyStatement, isTrustDomain, maxUriSans } from './identity.ts';
 import { parseKnownCertificate } from './known-certificates.ts';
 import { roleAttribute } from './name.ts';
 import { oids } from './oids.ts';
-import { caProfiles, leafProfiles, type CaProfile, type LeafProfile } from './profiles.ts';
+import { type CaProfile, caProfiles, type LeafProfile, leafProfiles } from './profiles.ts';
 import { createSerial } from './serial.ts';
-import type { Certificate, CertificateAuthority, CertificateTemplate, IssueCaOptions, IssueLeafOptions, NameAttribute, Signer } from './types.ts';
+import type {
+  Certificate,
+  CertificateAuthority,
+  CertificateTemplate,
+  IssueCaOptions,
+  IssueLeafOptions,
+  NameAttribute,
+  Signer,
+} from './types.ts';
 
 /** Clocks differ: a new certificate is valid a little before it was made. */
 export const backdateMs = minute;
@@ -34,7 +42,12 @@ export const issueLeaf = async (options: IssueLeafOptions): Promise<Certificate>
   const profile = leafProfiles[options.profile];
   const issuer = parseKnownCertificate(options.ca.certificate);
   assertIssuer(issuer, profile.issuedBy, profile.kind);
-  const period = periodOf({ now: options.now, lifetimeMs: options.lifetimeMs ?? profile.defaultLifetimeMs, maxLifetimeMs: profile.maxLifetimeMs, issuer });
+  const period = periodOf({
+    now: options.now,
+    lifetimeMs: options.lifetimeMs ?? profile.defaultLifetimeMs,
+    maxLifetimeMs: profile.maxLifetimeMs,
+    issuer,
+  });
   const template: CertificateTemplate = {
     serial: options.serial ?? createSerial(),
     subject: subjectOf(options, profile),
@@ -77,23 +90,40 @@ export const issueCa = async (options: IssueCaOptions): Promise<Certificate> => 
 
 const issuerOf = ({ issuer }: IssueCaOptions, profile: CaProfile): { certificate: Uint8Array | null; signer: Signer } => {
   if ('self' in issuer !== (profile.issuedBy === null))
-    throw invalid('issuer', `${profile.commonName} is ${profile.issuedBy === null ? 'signed by its own key' : `issued by ${caProfiles[profile.issuedBy].commonName}`}`);
+    throw invalid(
+      'issuer',
+      `${profile.commonName} is ${profile.issuedBy === null ? 'signed by its own key' : `issued by ${caProfiles[profile.issuedBy].commonName}`}`,
+    );
   return 'self' in issuer ? { certificate: null, signer: issuer.self } : (issuer satisfies CertificateAuthority);
 };
 
 /** The deployment stands in O when it fits (X.520 allows 64 characters); the key identifiers tell authorities apart anyway. */
 const authoritySubject = ({ commonName }: CaProfile, trustDomain: string): readonly NameAttribute[] => {
-  if (!isTrustDomain(trustDomain)) throw invalid('trust-domain', `not a trust domain (1 to 255 of a-z, 0-9, '.', '-', '_'): ${JSON.stringify(trustDomain.slice(0, 300))}`);
+  if (!isTrustDomain(trustDomain))
+    throw invalid('trust-domain', `not a trust domain (1 to 255 of a-z, 0-9, '.', '-', '_'): ${JSON.stringify(trustDomain.slice(0, 300))}`);
   const organization = trustDomain.length <= 64 ? [{ oid: oids.organization, value: trustDomain }] : [];
   return [...organization, { oid: oids.commonName, value: commonName }];
 };
 
-/** KEY-008: an authority is known by its CN and its usages, and issues what its row says and nothing else. */
+const kinds = new WeakMap<Certificate, CaProfile['kind'] | null>();
+
+/** KEY-008: an authority is known by its CN and its usages together; null when it is none of ours. */
+const kindOf = (issuer: Certificate): CaProfile['kind'] | null => {
+  const known = kinds.get(issuer);
+  if (known !== undefined) return known;
+  const names = issuer.subject.attributes.filter(({ oid }) => oid === oids.commonName).map(({ value }) => value);
+  const isOf = ({ commonName, ekus }: CaProfile): boolean =>
+    names.length === 1 && names[0] === commonName && (issuer.ekus ?? noNames).join() === ekus.join();
+  const kind = issuer.isCa && issuer.ski !== null ? (Object.values(caProfiles).find(isOf)?.kind ?? null) : null;
+  kinds.set(issuer, kind);
+  return kind;
+};
+
 const assertIssuer = (issuer: Certificate, kind: CaProfile['kind'] | null, issued: string): void => {
-  const profile = kind === null ? null : caProfiles[kind];
-  const isKind = issuer.isCa && issuer.subject.attributes.some(({ oid, value }) => oid === oids.commonName && value === profile?.commonName);
-  if (!isKind || (issuer.ekus ?? noNames).join() !== profile?.ekus.join() || issuer.ski === null)
-    throw new ControlError('PERMISSION_DENIED', `this authority does not issue certificates of profile ${issued}`, { details: { reason: 'wrong-issuer', issuer: issuer.serial } });
+  if (kind === null || kindOf(issuer) !== kind)
+    throw new ControlError('PERMISSION_DENIED', `this authority does not issue certificates of profile ${issued}`, {
+      details: { reason: 'wrong-issuer', issuer: issuer.serial },
+    });
 };
 
 interface PeriodOptions {
@@ -114,11 +144,17 @@ const periodOf = ({ now, lifetimeMs, maxLifetimeMs, issuer }: PeriodOptions): { 
 
 const assertInForce = (issuer: Certificate, now: number): void => {
   if (now < issuer.notBefore)
-    throw new ControlError('INVALID_STATE', `the issuing authority is not valid before ${showInstant(issuer.notBefore)}`, { details: { reason: 'ca-not-yet-valid' } });
-  if (issuer.notAfter - now < lastIssueMs)
-    throw new ControlError('CA_EXPIRED', `the issuing authority ends at ${showInstant(issuer.notAfter)} and issues nothing in its last ten minutes`, {
-      details: { reason: 'ca-expired', notAfterMs: issuer.notAfter, retryAfterMs: lastIssueMs },
+    throw new ControlError('INVALID_STATE', `the issuing authority is not valid before ${showInstant(issuer.notBefore)}`, {
+      details: { reason: 'ca-not-yet-valid' },
     });
+  if (issuer.notAfter - now < lastIssueMs)
+    throw new ControlError(
+      'CA_EXPIRED',
+      `the issuing authority ends at ${showInstant(issuer.notAfter)} and issues nothing in its last ten minutes`,
+      {
+        details: { reason: 'ca-expired', notAfterMs: issuer.notAfter, retryAfterMs: lastIssueMs },
+      },
+    );
 };
 
 const roleSubjects = new Map<string, readonly NameAttribute[]>();
@@ -153,7 +189,8 @@ const hostNames = ({ identity, commonName, sans = {} }: IssueLeafOptions): Names
   if (identity !== undefined || uris.length > 0) throw invalid('identity', 'a control-plane certificate is no node');
   if (dns.length + ips.length === 0) throw invalid('alternative-name', 'a control-plane certificate needs a DNS name or an address');
   const addresses = ips.map((ip) => ipText(ipOctets(ip) ?? refuseAddress(ip)));
-  if (commonName !== undefined && !dns.includes(commonName) && !addresses.includes(commonName)) throw invalid('common-name', 'the common name of a host is one of its names');
+  if (commonName !== undefined && !dns.includes(commonName) && !addresses.includes(commonName))
+    throw invalid('common-name', 'the common name of a host is one of its names');
   return { uriSans: noNames, dnsSans: dns, ipSans: addresses };
 };
 
@@ -162,8 +199,13 @@ const refuseAddress = (ip: string): never => {
 };
 
 const noAlternatives = ({ identity, sans = {} }: IssueLeafOptions): Names => {
-  if (identity !== undefined || Object.values(sans).some((names) => names.length > 0)) throw invalid('alternative-name', 'this profile carries no alternative names');
+  if (identity !== undefined || Object.values(sans).some((names) => names.length > 0))
+    throw invalid('alternative-name', 'this profile carries no alternative names');
   return { uriSans: noNames, dnsSans: noNames, ipSans: noNames };
 };
 
-const nameReaders: Readonly<Record<LeafProfile['names'], (options: IssueLeafOptions) => Names>> = Object.freeze({ agent: agentNames, host: hostNames, none: noAlternatives });
+const nameReaders: Readonly<Record<LeafProfile['names'], (options: IssueLeafOptions) => Names>> = Object.freeze({
+  agent: agentNames,
+  host: hostNames,
+  none: noAlternatives,
+});

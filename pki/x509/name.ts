@@ -29,10 +29,19 @@ export const roleAttribute = (role: string): NameAttribute => ({ oid: oids.organ
 export const encodeName = (attributes: readonly NameAttribute[]): Uint8Array =>
   encodeDerSequence(
     ...attributes.map(({ oid, value }) => {
-      if (value.length === 0 || value.length > maxWrittenCharacters || controlPattern.test(value) || Buffer.from(value, 'utf8').toString('utf8') !== value)
-        throw new ControlError('INVALID_INPUT', `a name attribute has 1 to ${maxWrittenCharacters} printable characters: ${JSON.stringify(value)}`, {
-          details: { reason: 'name-attribute', oid },
-        });
+      if (
+        value.length === 0 ||
+        value.length > maxWrittenCharacters ||
+        controlPattern.test(value) ||
+        Buffer.from(value, 'utf8').toString('utf8') !== value
+      )
+        throw new ControlError(
+          'INVALID_INPUT',
+          `a name attribute has 1 to ${maxWrittenCharacters} printable characters: ${JSON.stringify(value)}`,
+          {
+            details: { reason: 'name-attribute', oid },
+          },
+        );
       return encodeDerSet(encodeDerSequence(encodeDerOid(oid), encodeDer(tags.utf8String, Buffer.from(value, 'utf8'))));
     }),
   );

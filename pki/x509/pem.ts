@@ -5,7 +5,11 @@ const maxPemCharacters = 1_048_576;
 
 /** One block of 64-character lines. */
 export const encodePem = (label: string, der: Uint8Array): string =>
-  `-----BEGIN ${label}-----\n${(Buffer.from(der).toString('base64').match(/.{1,64}/g) ?? []).join('\n')}\n-----END ${label}-----\n`;
+  `-----BEGIN ${label}-----\n${(
+    Buffer.from(der)
+      .toString('base64')
+      .match(/.{1,64}/g) ?? []
+  ).join('\n')}\n-----END ${label}-----\n`;
 
 const blockPattern = /-----BEGIN ([A-Z0-9 ]+)-----\r?\n([A-Za-z0-9+/=\r\n]+?)\r?\n-----END \1-----(?:\r?\n|$)/y;
 

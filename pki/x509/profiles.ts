@@ -42,30 +42,64 @@ const unrestricted: readonly string[] = Object.freeze([]);
 
 const year = 365 * day;
 
-const ca = (kind: CaProfileName, rest: Omit<CaProfile, 'kind' | 'keyUsage'>): CaProfile => Object.freeze({ kind, keyUsage: authorityUsage, ...rest });
+const ca = (kind: CaProfileName, rest: Omit<CaProfile, 'kind' | 'keyUsage'>): CaProfile =>
+  Object.freeze({ kind, keyUsage: authorityUsage, ...rest });
 
 export const caProfiles: Readonly<Record<CaProfileName, CaProfile>> = Object.freeze({
   rootCa: ca('rootCa', { commonName: 'Better Compute root CA', maxLifetimeMs: 10 * year, pathLen: 1, ekus: unrestricted, issuedBy: null }),
   nodeCa: ca('nodeCa', { commonName: 'Better Compute node CA', maxLifetimeMs: 2 * year, pathLen: 0, ekus: client, issuedBy: 'rootCa' }),
-  servingCa: ca('servingCa', { commonName: 'Better Compute serving CA', maxLifetimeMs: 2 * year, pathLen: 0, ekus: server, issuedBy: 'rootCa' }),
-  internalCa: ca('internalCa', { commonName: 'Better Compute internal CA', maxLifetimeMs: 2 * year, pathLen: 0, ekus: both, issuedBy: 'rootCa' }),
+  servingCa: ca('servingCa', {
+    commonName: 'Better Compute serving CA',
+    maxLifetimeMs: 2 * year,
+    pathLen: 0,
+    ekus: server,
+    issuedBy: 'rootCa',
+  }),
+  internalCa: ca('internalCa', {
+    commonName: 'Better Compute internal CA',
+    maxLifetimeMs: 2 * year,
+    pathLen: 0,
+    ekus: both,
+    issuedBy: 'rootCa',
+  }),
   // An anchor of its own, not under the root (A-PKI-03): commands do not depend on the TLS hierarchy.
-  commandRoot: ca('commandRoot', { commonName: 'Better Compute command root', maxLifetimeMs: 10 * year, pathLen: 0, ekus: unrestricted, issuedBy: null }),
+  commandRoot: ca('commandRoot', {
+    commonName: 'Better Compute command root',
+    maxLifetimeMs: 10 * year,
+    pathLen: 0,
+    ekus: unrestricted,
+    issuedBy: null,
+  }),
 });
 
-const leaf = (kind: LeafProfileName, rest: Omit<LeafProfile, 'kind' | 'keyUsage'>): LeafProfile => Object.freeze({ kind, keyUsage: leafUsage, ...rest, roles: Object.freeze(rest.roles) });
+const leaf = (kind: LeafProfileName, rest: Omit<LeafProfile, 'kind' | 'keyUsage'>): LeafProfile =>
+  Object.freeze({ kind, keyUsage: leafUsage, ...rest, roles: Object.freeze(rest.roles) });
 
 const agent = (kind: LeafProfileName, role: string, lifetimeMs: number): LeafProfile =>
   leaf(kind, { issuedBy: 'nodeCa', maxLifetimeMs: lifetimeMs, defaultLifetimeMs: lifetimeMs, ekus: client, roles: [role], names: 'agent' });
 
 export const leafProfiles: Readonly<Record<LeafProfileName, LeafProfile>> = Object.freeze({
   // No extended key usage: the role and the root are what makes a command signer (SIGN-005, SIGN-006).
-  worker: leaf('worker', { issuedBy: 'commandRoot', maxLifetimeMs: day, defaultLifetimeMs: day, ekus: unrestricted, roles: ['worker'], names: 'none' }),
+  worker: leaf('worker', {
+    issuedBy: 'commandRoot',
+    maxLifetimeMs: day,
+    defaultLifetimeMs: day,
+    ekus: unrestricted,
+    roles: ['worker'],
+    names: 'none',
+  }),
   node: agent('node', 'node', day),
   site: agent('site', 'site', day),
   ramdisk: agent('ramdisk', 'ramdisk', 2 * hour),
   nodeTenant: agent('nodeTenant', 'node-tenant', day),
-  gateway: leaf('gateway', { issuedBy: 'servingCa', maxLifetimeMs: 90 * day, defaultLifetimeMs: 14 * day, ekus: server, roles: ['gateway'], names: 'host' }),
+  gateway: leaf('gateway', {
+    issuedBy: 'servingCa',
+    maxLifetimeMs: 90 * day,
+    defaultLifetimeMs: 14 * day,
+    ekus: server,
+    roles: ['gateway'],
+    names: 'host',
+  }),
   internal: leaf('internal', {
     issuedBy: 'internalCa',
     maxLifetimeMs: 30 * day,

@@ -3,7 +3,7 @@
  * Both forms are converted strictly, so that one signature has exactly one encoding of each. (r, n−s) still verifies:
  * whoever keeps a replay cache keys it by the signed statement, never by the signature.
  */
-import { verify, type KeyObject } from 'node:crypto';
+import { type KeyObject, verify } from 'node:crypto';
 import { DerReader, tags } from './der-reader.ts';
 import { malformed } from './malformed.ts';
 import { publicKeyOf } from './spki.ts';

@@ -53,7 +53,9 @@ export const publicKeyOf = (spki: Uint8Array): KeyObject =>
 /** The 91 bytes of a P-256 key, public or private; INVALID_INPUT for another kind of key. */
 export const spkiOf = (key: KeyObject): Uint8Array => {
   if (key.asymmetricKeyType !== 'ec' || key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
-    throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, { details: { reason: 'not-p256' } });
+    throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, {
+      details: { reason: 'not-p256' },
+    });
   const publicKey = key.type === 'private' ? createPublicKey(key) : key;
   // The coordinates, not an export of the DER: that keeps the form in which the key came (compressed, explicit curve).
   const { x = '', y = '' } = publicKey.export({ format: 'jwk' });

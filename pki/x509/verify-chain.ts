@@ -9,7 +9,7 @@
  *
  * Not done here: revocation (the caller asks its own records), who the leaf is (identity.ts), fetching anything.
  */
-import { ControlError, type Code } from '../../domain/errors.ts';
+import { type Code, ControlError } from '../../domain/errors.ts';
 import { showInstant } from '../../domain/time.ts';
 import { parseCertificate } from './certificate.ts';
 import { ipOctets, ipText } from './general-names.ts';
@@ -26,7 +26,8 @@ const defaultMaxDepth = 2;
 
 type Path = readonly [Certificate, Certificate, ...Certificate[]];
 
-const refusal = <C extends Code>(code: C, reason: string, message: string): ControlError<C> => new ControlError(code, message, { details: { reason } });
+const refusal = <C extends Code>(code: C, reason: string, message: string): ControlError<C> =>
+  new ControlError(code, message, { details: { reason } });
 
 const denied = (reason: string, message: string): ControlError => refusal('PERMISSION_DENIED', reason, message);
 
@@ -75,7 +76,12 @@ const verifyPath = (path: Path, options: VerifyChainOptions): VerifiedChain => {
   assertPurpose(path, purposes[options.purpose]); //  6. leaf and authorities are for this purpose
   assertCommonName(path, options); //                 7. a server's common name says nothing that its names do not
   assertServerName(path, options); //                 8. the server is the one that was asked for
-  return Object.freeze({ leaf: path[0], path: Object.freeze(path), anchor: path.at(-1), purpose: options.purpose }) as unknown as VerifiedChain;
+  return Object.freeze({
+    leaf: path[0],
+    path: Object.freeze(path),
+    anchor: path.at(-1),
+    purpose: options.purpose,
+  }) as unknown as VerifiedChain;
 };
 
 /** An instant within the second of notAfter is still valid: certificates do not know fractions. */
@@ -84,8 +90,10 @@ const assertValidity = ([leaf, ...authorities]: Path, { now, leafGraceMs = 0 }: 
   for (const certificate of [leaf, ...authorities]) {
     const graceMs = certificate === leaf ? leafGraceMs : 0;
     const who = describe(certificate);
-    if (second < certificate.notBefore) throw refusal('CERTIFICATE_EXPIRED', 'not-yet-valid', `${who} is not valid before ${showInstant(certificate.notBefore)}`);
-    if (second > certificate.notAfter + graceMs) throw refusal('CERTIFICATE_EXPIRED', 'expired', `${who} expired at ${showInstant(certificate.notAfter)}`);
+    if (second < certificate.notBefore)
+      throw refusal('CERTIFICATE_EXPIRED', 'not-yet-valid', `${who} is not valid before ${showInstant(certificate.notBefore)}`);
+    if (second > certificate.notAfter + graceMs)
+      throw refusal('CERTIFICATE_EXPIRED', 'expired', `${who} expired at ${showInstant(certificate.notAfter)}`);
   }
 };
 
@@ -102,7 +110,8 @@ const assertAuthorities = ([, ...authorities]: Path): void => {
 const assertPathLengths = ([, ...authorities]: Path): void => {
   let below = 0;
   for (const authority of authorities) {
-    if (authority.pathLen !== null && below > authority.pathLen) throw denied('path-length', `authority ${authority.serial} has ${below} authorities below it and may have ${authority.pathLen}`);
+    if (authority.pathLen !== null && below > authority.pathLen)
+      throw denied('path-length', `authority ${authority.serial} has ${below} authorities below it and may have ${authority.pathLen}`);
     if (!isSelfIssued(authority)) below += 1;
   }
 };
@@ -116,7 +125,8 @@ const assertKeyIdentifiers = (path: Path): void => {
     if (issuer.ski === null) throw denied('key-identifier', `authority ${issuer.serial} has no key identifier`);
     const isAnchor = i === path.length - 1;
     const mayDiffer = isAnchor && (certificate.aki === null || !isSelfIssued(certificate));
-    if (!mayDiffer && certificate.aki !== issuer.ski) throw denied('key-identifier', `${describe(certificate)} does not name the key of its issuer`);
+    if (!mayDiffer && certificate.aki !== issuer.ski)
+      throw denied('key-identifier', `${describe(certificate)} does not name the key of its issuer`);
   }
 };
 
@@ -129,7 +139,8 @@ const assertLeaf = ([leaf]: Path): void => {
 /** An authority without the extension is unrestricted; a leaf without it is for nothing that needs one. */
 const assertPurpose = (path: Path, row: PurposeRow): void => {
   const [leaf, ...authorities] = path;
-  if (row.role !== null && leaf.role !== row.role) throw denied('wrong-role', `certificate ${leaf.serial} has role ${leaf.role ?? '(none)'}, not ${row.role}`);
+  if (row.role !== null && leaf.role !== row.role)
+    throw denied('wrong-role', `certificate ${leaf.serial} has role ${leaf.role ?? '(none)'}, not ${row.role}`);
   if (row.isDirect && path.length !== 2) throw denied('path-length', `certificate ${leaf.serial} is not directly under its root`);
   for (const eku of row.ekus) {
     const refused = (leaf.ekus ?? []).includes(eku) ? authorities.find(({ ekus }) => ekus !== null && !ekus.includes(eku)) : leaf;
@@ -149,7 +160,8 @@ const assertCommonName = ([leaf]: Path, { purpose }: VerifyChainOptions): void =
 const assertServerName = ([leaf]: Path, { serverName }: VerifyChainOptions): void => {
   if (serverName === undefined) return;
   const octets = ipOctets(serverName);
-  const isNamed = octets === null ? leaf.dnsSans.some((name) => name.toLowerCase() === serverName.toLowerCase()) : leaf.ipSans.includes(ipText(octets));
+  const isNamed =
+    octets === null ? leaf.dnsSans.some((name) => name.toLowerCase() === serverName.toLowerCase()) : leaf.ipSans.includes(ipText(octets));
   if (!isNamed) throw denied('server-name', `certificate ${leaf.serial} is not for ${JSON.stringify(serverName.slice(0, 253))}`);
 };
 
@@ -177,8 +189,10 @@ const candidatesOf = (chain: readonly Uint8Array[], anchors: readonly Uint8Array
 };
 
 const assertBounds = (chain: readonly Uint8Array[], anchors: readonly Uint8Array[]): void => {
-  if (chain.length === 0 || chain.length > maxChainCertificates) throw malformed('chain-length', `a chain has 1 to ${maxChainCertificates} certificates, not ${chain.length}`);
-  if (anchors.length > maxAnchors) throw new ControlError('INVALID_INPUT', `more than ${maxAnchors} trust anchors`, { details: { reason: 'anchors' } });
+  if (chain.length === 0 || chain.length > maxChainCertificates)
+    throw malformed('chain-length', `a chain has 1 to ${maxChainCertificates} certificates, not ${chain.length}`);
+  if (anchors.length > maxAnchors)
+    throw new ControlError('INVALID_INPUT', `more than ${maxAnchors} trust anchors`, { details: { reason: 'anchors' } });
 };
 
 /**
@@ -200,7 +214,8 @@ const pathsOf = (chain: readonly Uint8Array[], { anchors, maxDepth = defaultMaxD
   walk([leaf]);
   if (paths.length > 0) return paths;
   if (candidates.failure !== undefined) throw candidates.failure;
-  if (budget.sawBadSignature) throw refusal('BAD_SIGNATURE', 'bad-signature', `certificate ${leaf.serial} or one above it is not signed by the issuer it names`);
+  if (budget.sawBadSignature)
+    throw refusal('BAD_SIGNATURE', 'bad-signature', `certificate ${leaf.serial} or one above it is not signed by the issuer it names`);
   throw refusal('BAD_SIGNATURE', 'unknown-issuer', `certificate ${leaf.serial} does not lead to a trust anchor`);
 };
 

@@ -25,7 +25,10 @@ export interface Authority extends Key {
   readonly parsed: Certificate;
 }
 
-export const createAuthority = async (profile: CaProfileName, options: { parent?: Authority; key?: Key; now?: number; lifetimeMs?: number } = {}): Promise<Authority> => {
+export const createAuthority = async (
+  profile: CaProfileName,
+  options: { parent?: Authority; key?: Key; now?: number; lifetimeMs?: number } = {},
+): Promise<Authority> => {
   const key = options.key ?? createKey();
   const { parent, lifetimeMs } = options;
   const parsed = await issueCa({

@@ -1,8 +1,16 @@
 import assert from 'node:assert/strict';
-import { createCsr, encodeDer, encodeDerSequence, issueLeaf, oids, parseCsr } from '../../../pki/x509/index.ts';
+import {
+  createCsr,
+  type DerNode,
+  encodeDer,
+  encodeDerNode,
+  encodeDerSequence,
+  issueLeaf,
+  oids,
+  parseCsr,
+} from '../../../pki/x509/index.ts';
 import { createAuthorities, createKey, now, refusedWith, trustDomain } from './authorities.ts';
 import { node, replaceAt, signed } from './tampering.ts';
-import { encodeDerNode, type DerNode } from '../../../pki/x509/index.ts';
 import { describeVectors, listVectors, readJsonVectors, readVectors } from './vectors.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replace(/ /g, ''), 'hex');
@@ -15,7 +23,11 @@ describe('pki/x509 certificate requests', () => {
     signed(encodeDerNode(replaceAt(node(await request()).children?.[0] as DerNode, path, change)), key);
 
   it('proves possession of the key, and hands on the key and nothing else', async () => {
-    for (const der of [await request(), await createCsr({ key: key.privateKey }), await createCsr({ key: key.signer, subject: [{ oid: oids.commonName, value: 'n1' }] })]) {
+    for (const der of [
+      await request(),
+      await createCsr({ key: key.privateKey }),
+      await createCsr({ key: key.signer, subject: [{ oid: oids.commonName, value: 'n1' }] }),
+    ]) {
       const parsed = parseCsr(der);
       assert.deepEqual(Object.keys(parsed).sort(), ['der', 'spki']);
       assert.deepEqual(Buffer.from(parsed.spki), Buffer.from(key.spki));
@@ -35,12 +47,32 @@ describe('pki/x509 certificate requests', () => {
     ['version 2', () => changed([0], () => node(hex('020101'))), 'version', /version 2, not 1/],
     ['no attributes', () => changed([3], () => null), 'der-truncated', /cut short/],
     ['something after the attributes', () => changed([3], (found) => [found, node(hex('0500'))]), 'der-trailing', /left over/],
-    ['an attribute that stands twice', () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0304', hex('0500')), attribute('06032a0304', hex('0500'))))), 'duplicate-attribute', /1\.2\.3\.4 stands twice/],
-    ['an attribute without a value', () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0304')))), 'attributes', /has no value/],
-    ['attributes out of order', () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0305', hex('0500')), attribute('06032a0304', hex('0500'))))), 'der-set-order', /not in order/],
+    [
+      'an attribute that stands twice',
+      () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0304', hex('0500')), attribute('06032a0304', hex('0500'))))),
+      'duplicate-attribute',
+      /1\.2\.3\.4 stands twice/,
+    ],
+    [
+      'an attribute without a value',
+      () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0304')))),
+      'attributes',
+      /has no value/,
+    ],
+    [
+      'attributes out of order',
+      () => changed([3], () => node(encodeDer(0xa0, attribute('06032a0305', hex('0500')), attribute('06032a0304', hex('0500'))))),
+      'der-set-order',
+      /not in order/,
+    ],
     ['trailing bytes', async () => Buffer.concat([await request(), Buffer.of(0)]), 'der-trailing', /left over/],
     ['more bytes than any request has', async () => new Uint8Array(8_193), 'too-large', /at most 8192/],
-    ['NULL parameters', async () => signed(encodeDerNode(node(await request()).children?.[0] as DerNode), key, hex('300c06082a8648ce3d0403020500')), 'signature-algorithm', /without parameters/],
+    [
+      'NULL parameters',
+      async () => signed(encodeDerNode(node(await request()).children?.[0] as DerNode), key, hex('300c06082a8648ce3d0403020500')),
+      'signature-algorithm',
+      /without parameters/,
+    ],
   ];
   for (const [name, make, reason, message] of cases)
     it(`H-19 refuses ${name}`, async () => {
@@ -60,8 +92,17 @@ describeVectors('pki/x509 generated certificate requests', ['generated-csr', 'EX
       if (/^accept\b(?!.*\bor reject)/.test(text)) assert.notEqual(verdict, null);
       if (verdict === null) return;
       // Whatever the request asked for, the certificate says what the issuer decided and nothing else.
-      const leaf = await issueLeaf({ ca: await nodeCa, profile: 'node', spki: verdict.spki, identity: { trustDomain, siteId: 's', nodeId: 'n' }, now });
-      assert.deepEqual({ isCa: leaf.isCa, role: leaf.role, uriSans: leaf.uriSans, dnsSans: leaf.dnsSans }, { isCa: false, role: 'node', uriSans: ['spiffe://fleet.example/site/s/node/n'], dnsSans: [] });
+      const leaf = await issueLeaf({
+        ca: await nodeCa,
+        profile: 'node',
+        spki: verdict.spki,
+        identity: { trustDomain, siteId: 's', nodeId: 'n' },
+        now,
+      });
+      assert.deepEqual(
+        { isCa: leaf.isCa, role: leaf.role, uriSans: leaf.uriSans, dnsSans: leaf.dnsSans },
+        { isCa: false, role: 'node', uriSans: ['spiffe://fleet.example/site/s/node/n'], dnsSans: [] },
+      );
     });
 });
 

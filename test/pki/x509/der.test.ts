@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { isControlError } from '../../../domain/errors.ts';
+import { encodeDerTime, readDerTime } from '../../../pki/x509/der-time.ts';
+import { encodeDerNamedBits } from '../../../pki/x509/der-writer.ts';
 import {
   type DerNode,
   DerReader,
@@ -17,8 +19,6 @@ import {
   readDer,
   tags,
 } from '../../../pki/x509/index.ts';
-import { encodeDerTime, readDerTime } from '../../../pki/x509/der-time.ts';
-import { encodeDerNamedBits } from '../../../pki/x509/der-writer.ts';
 import { createAuthorities, now, refusedWith } from './authorities.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replace(/ /g, ''), 'hex');
@@ -57,7 +57,9 @@ describe('pki/x509 DER', () => {
     });
 
   it('writes lengths in their shortest form at 127, 128, 255, 256 and 65536', () => {
-    const heads = [0, 127, 128, 255, 256, 65_535, 65_536].map((length) => show(encodeDer(0x04, new Uint8Array(length)).subarray(0, 6)).slice(0, 12));
+    const heads = [0, 127, 128, 255, 256, 65_535, 65_536].map((length) =>
+      show(encodeDer(0x04, new Uint8Array(length)).subarray(0, 6)).slice(0, 12),
+    );
     assert.deepEqual(heads, ['0400', '047f00000000', '048180000000', '0481ff000000', '048201000000', '0482ffff0000', '048301000000']);
   });
 
@@ -67,7 +69,10 @@ describe('pki/x509 DER', () => {
   });
 
   it('writes named bits without trailing zeros', () => {
-    assert.deepEqual([[0], [5, 6], [8], []].map((bits) => show(encodeDerNamedBits(bits))), ['03020780', '03020106', '0303070080', '030100']);
+    assert.deepEqual(
+      [[0], [5, 6], [8], []].map((bits) => show(encodeDerNamedBits(bits))),
+      ['03020780', '03020106', '0303070080', '030100'],
+    );
   });
 
   it('writes and reads object identifiers, arcs of 128 bits included', () => {
@@ -85,7 +90,10 @@ describe('pki/x509 DER', () => {
 
   it('KEY-011 writes UTCTime through 2049 and GeneralizedTime from 2050', () => {
     const times = [Date.UTC(2049, 11, 31, 23, 59, 59), Date.UTC(2050, 0, 1)];
-    assert.deepEqual(times.map((ms) => Buffer.from(encodeDerTime(ms)).toString('latin1').slice(2)), ['491231235959Z', '20500101000000Z']);
+    assert.deepEqual(
+      times.map((ms) => Buffer.from(encodeDerTime(ms)).toString('latin1').slice(2)),
+      ['491231235959Z', '20500101000000Z'],
+    );
     for (const ms of times) assert.equal(readDerTime(new DerReader(encodeDerTime(ms))), ms);
     assert.throws(() => encodeDerTime(Date.UTC(10_000, 0, 1)), refusedWith('INVALID_INPUT', 'time-range', /cannot hold/));
   });
@@ -103,12 +111,20 @@ describe('pki/x509 DER', () => {
   ];
   for (const [name, tag, text, message] of times)
     it(`H-19 refuses a time with ${name}`, () => {
-      assert.throws(() => readDerTime(new DerReader(encodeDer(tag, Buffer.from(text, 'latin1')))), refusedWith('MALFORMED', 'time', message));
+      assert.throws(
+        () => readDerTime(new DerReader(encodeDer(tag, Buffer.from(text, 'latin1')))),
+        refusedWith('MALFORMED', 'time', message),
+      );
     });
 
   it('reads 29 February where there is one, and 50 as 1950', () => {
-    const read = (text: string): string => new Date(readDerTime(new DerReader(encodeDer(tags.utcTime, Buffer.from(text, 'latin1'))))).toISOString();
-    assert.deepEqual(['280229120000Z', '500101000000Z', '491231235959Z'].map(read), ['2028-02-29T12:00:00.000Z', '1950-01-01T00:00:00.000Z', '2049-12-31T23:59:59.000Z']);
+    const read = (text: string): string =>
+      new Date(readDerTime(new DerReader(encodeDer(tags.utcTime, Buffer.from(text, 'latin1'))))).toISOString();
+    assert.deepEqual(['280229120000Z', '500101000000Z', '491231235959Z'].map(read), [
+      '2028-02-29T12:00:00.000Z',
+      '1950-01-01T00:00:00.000Z',
+      '2049-12-31T23:59:59.000Z',
+    ]);
   });
 
   const primitive = fc.oneof(
@@ -116,7 +132,13 @@ describe('pki/x509 DER', () => {
     fc.uint8Array({ maxLength: 40 }).map(encodeDerInteger),
     fc.boolean().map(encodeDerBoolean),
     fc.uint8Array({ minLength: 1, maxLength: 40 }).map(encodeDerBitString),
-    fc.tuple(fc.integer({ min: 0, max: 2 }), fc.integer({ min: 0, max: 39 }), fc.array(fc.bigInt({ min: 0n, max: 2n ** 128n }), { maxLength: 3 })).map(([top, second, rest]) => encodeDerOid([top, second, ...rest].join('.'))),
+    fc
+      .tuple(
+        fc.integer({ min: 0, max: 2 }),
+        fc.integer({ min: 0, max: 39 }),
+        fc.array(fc.bigInt({ min: 0n, max: 2n ** 128n }), { maxLength: 3 }),
+      )
+      .map(([top, second, rest]) => encodeDerOid([top, second, ...rest].join('.'))),
     fc.uint8Array({ maxLength: 20 }).map((content) => encodeDer(tags.context(6), content)),
   );
   const { value } = fc.letrec<{ value: Uint8Array }>((tie) => ({
@@ -130,11 +152,16 @@ describe('pki/x509 DER', () => {
   }));
 
   it('property: whatever was written reads back, and is written again as the same bytes', () => {
-    fc.assert(fc.property(value, (bytes) => assert.equal(show(encodeDerNode(readDer(bytes))), show(bytes))), { numRuns: 500 });
+    fc.assert(
+      fc.property(value, (bytes) => assert.equal(show(encodeDerNode(readDer(bytes))), show(bytes))),
+      { numRuns: 500 },
+    );
   });
 
   it('property: one encoding only: bytes that read at all are written again as the same bytes', () => {
-    const mutated = fc.tuple(value, fc.nat(), fc.integer({ min: 0, max: 255 })).map(([bytes, at, octet]) => Uint8Array.from(bytes, (old, i) => (i === at % Math.max(1, bytes.length) ? octet : old)));
+    const mutated = fc
+      .tuple(value, fc.nat(), fc.integer({ min: 0, max: 255 }))
+      .map(([bytes, at, octet]) => Uint8Array.from(bytes, (old, i) => (i === at % Math.max(1, bytes.length) ? octet : old)));
     fc.assert(
       fc.property(fc.oneof(fc.uint8Array({ maxLength: 60 }), mutated), (bytes) => {
         const tree = treeOrMalformed(bytes);

@@ -1,6 +1,17 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { formatSpiffeId, isNodeKeyStatement, isTrustDomain, issueLeaf, nodeIdentityOf, nodeSpiffeIdOf, parseSpiffeId, parseTpmAkUri, tpmAkUri, type Certificate } from '../../../pki/x509/index.ts';
+import {
+  type Certificate,
+  formatSpiffeId,
+  isNodeKeyStatement,
+  issueLeaf,
+  isTrustDomain,
+  nodeIdentityOf,
+  nodeSpiffeIdOf,
+  parseSpiffeId,
+  parseTpmAkUri,
+  tpmAkUri,
+} from '../../../pki/x509/index.ts';
 import { type Authorities, createAuthorities, createKey, now, refusedWith, trustDomain } from './authorities.ts';
 import { describeVectors, readJsonVectors } from './vectors.ts';
 
@@ -14,12 +25,29 @@ describe('pki/x509 identity', () => {
   });
 
   const wrongIds = [
-    'spiffe://fleet.example/site/fra1/node/', 'spiffe://fleet.example/site//node/n', 'spiffe://fleet.example/site/fra1/node/n/', 'spiffe://fleet.example/node/n',
-    'spiffe://fleet.example/site/fra1/node/n/x', 'spiffe://fleet.example/site/./node/n', 'spiffe://fleet.example/site/../node/n', 'spiffe://fleet.example/site/fra1/node/..',
-    'Spiffe://fleet.example/site/fra1/node/n', 'spiffe://Fleet.example/site/fra1/node/n', 'spiffe://fleet.example:8443/site/fra1/node/n', 'spiffe://u@fleet.example/site/fra1/node/n',
-    'spiffe://fleet.example/site/fra1/node/n?x', 'spiffe://fleet.example/site/fra1/node/n#x', 'spiffe://fleet.example/site/fra%31/node/n', 'spiffe:///site/fra1/node/n',
-    'spiffe://fleet.example/Site/fra1/node/n', ' spiffe://fleet.example/site/fra1/node/n', 'spiffe://fleet.example/site/fra1/node/n\n', 'spiffe://fleet.example/site/fra1/node/ñ', '',
-    `spiffe://${'a'.repeat(256)}/site/fra1/node/n`, `spiffe://fleet.example/site/fra1/node/${'n'.repeat(2_048)}`,
+    'spiffe://fleet.example/site/fra1/node/',
+    'spiffe://fleet.example/site//node/n',
+    'spiffe://fleet.example/site/fra1/node/n/',
+    'spiffe://fleet.example/node/n',
+    'spiffe://fleet.example/site/fra1/node/n/x',
+    'spiffe://fleet.example/site/./node/n',
+    'spiffe://fleet.example/site/../node/n',
+    'spiffe://fleet.example/site/fra1/node/..',
+    'Spiffe://fleet.example/site/fra1/node/n',
+    'spiffe://Fleet.example/site/fra1/node/n',
+    'spiffe://fleet.example:8443/site/fra1/node/n',
+    'spiffe://u@fleet.example/site/fra1/node/n',
+    'spiffe://fleet.example/site/fra1/node/n?x',
+    'spiffe://fleet.example/site/fra1/node/n#x',
+    'spiffe://fleet.example/site/fra%31/node/n',
+    'spiffe:///site/fra1/node/n',
+    'spiffe://fleet.example/Site/fra1/node/n',
+    ' spiffe://fleet.example/site/fra1/node/n',
+    'spiffe://fleet.example/site/fra1/node/n\n',
+    'spiffe://fleet.example/site/fra1/node/ñ',
+    '',
+    `spiffe://${'a'.repeat(256)}/site/fra1/node/n`,
+    `spiffe://fleet.example/site/fra1/node/${'n'.repeat(2_048)}`,
   ];
   for (const uri of wrongIds)
     it(`ID-002 refuses ${JSON.stringify(uri.slice(0, 60))}`, () => {
@@ -27,7 +55,12 @@ describe('pki/x509 identity', () => {
     });
 
   it('ID-002 writes nothing that would not read back as itself', () => {
-    for (const identity of [{ trustDomain: 'a', siteId: 's/node/x', nodeId: 'n' }, { trustDomain: 'a', siteId: '..', nodeId: 'n' }, { trustDomain: 'A', siteId: 's', nodeId: 'n' }, { trustDomain: 'a', siteId: 's', nodeId: '' }])
+    for (const identity of [
+      { trustDomain: 'a', siteId: 's/node/x', nodeId: 'n' },
+      { trustDomain: 'a', siteId: '..', nodeId: 'n' },
+      { trustDomain: 'A', siteId: 's', nodeId: 'n' },
+      { trustDomain: 'a', siteId: 's', nodeId: '' },
+    ])
       assert.throws(() => formatSpiffeId(identity), refusedWith('INVALID_INPUT', 'spiffe-id', /cannot hold/));
   });
 
@@ -52,7 +85,20 @@ describe('pki/x509 identity', () => {
 
   it('ID-011 a statement is urn:bc:<kind>:<value> in printable ASCII', () => {
     for (const uri of ['urn:bc:a:b', statement, 'urn:bc:x-9:~!"#']) assert.ok(isNodeKeyStatement(uri), uri);
-    for (const uri of ['urn:bc:', 'urn:bc:a:', 'urn:bc::b', 'urn:bc:a', 'urn:bd:a:b', 'urn:bc:a:b c', 'urn:bc:a:\u0007', 'urn:bc:a:é', 'URN:bc:a:b', spiffeId, `urn:bc:a:${'b'.repeat(600)}`]) assert.equal(isNodeKeyStatement(uri), false, uri);
+    for (const uri of [
+      'urn:bc:',
+      'urn:bc:a:',
+      'urn:bc::b',
+      'urn:bc:a',
+      'urn:bd:a:b',
+      'urn:bc:a:b c',
+      'urn:bc:a:\u0007',
+      'urn:bc:a:é',
+      'URN:bc:a:b',
+      spiffeId,
+      `urn:bc:a:${'b'.repeat(600)}`,
+    ])
+      assert.equal(isNodeKeyStatement(uri), false, uri);
   });
 
   it('ID-018 and ID-021 nodeSpiffeIdOf takes the one URI that is not a statement, and none when there are two or none', () => {
@@ -71,9 +117,17 @@ describe('pki/x509 identity', () => {
     }
     for (const digest of [0, 19, 65]) {
       assert.throws(() => tpmAkUri(new Uint8Array(digest + 2)), refusedWith('INVALID_INPUT', 'tpm-ak', /22 to 66 bytes/));
-      assert.throws(() => parseTpmAkUri(`urn:bc:tpm-ak:000b:${'cd'.repeat(digest)}`), refusedWith('MALFORMED', 'tpm-ak', /not of the form/));
+      assert.throws(
+        () => parseTpmAkUri(`urn:bc:tpm-ak:000b:${'cd'.repeat(digest)}`),
+        refusedWith('MALFORMED', 'tpm-ak', /not of the form/),
+      );
     }
-    for (const uri of [`urn:bc:tpm-ak:0b:${'cd'.repeat(20)}`, `urn:bc:tpm-ak:000B:${'cd'.repeat(20)}`, `urn:bc:tpm-ak:000b:${'cd'.repeat(20)}c`]) assert.throws(() => parseTpmAkUri(uri), refusedWith('MALFORMED', 'tpm-ak', /not of the form/));
+    for (const uri of [
+      `urn:bc:tpm-ak:0b:${'cd'.repeat(20)}`,
+      `urn:bc:tpm-ak:000B:${'cd'.repeat(20)}`,
+      `urn:bc:tpm-ak:000b:${'cd'.repeat(20)}c`,
+    ])
+      assert.throws(() => parseTpmAkUri(uri), refusedWith('MALFORMED', 'tpm-ak', /not of the form/));
     assert.equal(parseTpmAkUri('urn:bc:other:1'), null);
   });
 });
@@ -83,28 +137,54 @@ describe('pki/x509 node identity', () => {
   let leaf: Certificate;
   before(async () => {
     authorities = await createAuthorities();
-    leaf = await issueLeaf({ ca: authorities.nodeCa, profile: 'site', spki: createKey().spki, identity: { trustDomain, siteId: 'fra1', nodeId: 'n1' }, sans: { uris: [statement] }, now });
+    leaf = await issueLeaf({
+      ca: authorities.nodeCa,
+      profile: 'site',
+      spki: createKey().spki,
+      identity: { trustDomain, siteId: 'fra1', nodeId: 'n1' },
+      sans: { uris: [statement] },
+      now,
+    });
   });
   const like = (change: Partial<Certificate>): Certificate => ({ ...leaf, ...change }) as Certificate;
 
   it('ID-005 and ID-019 a certificate with a statement still is its node', () => {
-    assert.deepEqual({ ...nodeIdentityOf(leaf, trustDomain) }, { trustDomain, siteId: 'fra1', nodeId: 'n1', role: 'site', spiffeId: 'spiffe://fleet.example/site/fra1/node/n1' });
+    assert.deepEqual(
+      { ...nodeIdentityOf(leaf, trustDomain) },
+      { trustDomain, siteId: 'fra1', nodeId: 'n1', role: 'site', spiffeId: 'spiffe://fleet.example/site/fra1/node/n1' },
+    );
   });
 
   it('ID-006 another trust domain is refused', () => {
-    assert.throws(() => nodeIdentityOf(leaf, 'other.example'), refusedWith('PERMISSION_DENIED', 'wrong-trust-domain', /of trust domain fleet\.example, not other\.example/));
+    assert.throws(
+      () => nodeIdentityOf(leaf, 'other.example'),
+      refusedWith('PERMISSION_DENIED', 'wrong-trust-domain', /of trust domain fleet\.example, not other\.example/),
+    );
   });
 
   it('ID-001, ID-008, ID-009 and ID-021 no identity without exactly one SPIFFE id, first, among at most four URIs', () => {
     const own = leaf.uriSans[0] as string;
     for (const uriSans of [[], [statement], [statement, own], [own, spiffeId], [own, statement, statement, statement, statement]])
-      assert.throws(() => nodeIdentityOf(like({ uriSans }), trustDomain), refusedWith('PERMISSION_DENIED', 'no-identity', /exactly one SPIFFE id/));
-    assert.throws(() => nodeIdentityOf(like({ uriSans: ['https://fleet.example/'] }), trustDomain), refusedWith('PERMISSION_DENIED', 'no-identity', /not one of a node/));
-    assert.throws(() => nodeIdentityOf(like({ dnsSans: ['n1.example'] }), trustDomain), refusedWith('PERMISSION_DENIED', 'no-identity', /exactly one SPIFFE id/));
+      assert.throws(
+        () => nodeIdentityOf(like({ uriSans }), trustDomain),
+        refusedWith('PERMISSION_DENIED', 'no-identity', /exactly one SPIFFE id/),
+      );
+    assert.throws(
+      () => nodeIdentityOf(like({ uriSans: ['https://fleet.example/'] }), trustDomain),
+      refusedWith('PERMISSION_DENIED', 'no-identity', /not one of a node/),
+    );
+    assert.throws(
+      () => nodeIdentityOf(like({ dnsSans: ['n1.example'] }), trustDomain),
+      refusedWith('PERMISSION_DENIED', 'no-identity', /exactly one SPIFFE id/),
+    );
   });
 
   it('ID-025 a role that is not an agent is refused', () => {
-    for (const role of ['worker', 'gateway', 'internal', 'admin', null]) assert.throws(() => nodeIdentityOf(like({ role }), trustDomain), refusedWith('PERMISSION_DENIED', 'wrong-role', /is not one of an agent/));
+    for (const role of ['worker', 'gateway', 'internal', 'admin', null])
+      assert.throws(
+        () => nodeIdentityOf(like({ role }), trustDomain),
+        refusedWith('PERMISSION_DENIED', 'wrong-role', /is not one of an agent/),
+      );
     for (const role of ['node', 'site', 'ramdisk', 'node-tenant']) assert.equal(nodeIdentityOf(like({ role }), trustDomain).role, role);
   });
 });

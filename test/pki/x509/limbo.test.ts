@@ -41,9 +41,11 @@ const refusalOf = (limbo: LimboCase): string | null => {
 /** Rows `| \`case\` | accept | \`CODE reason\` | …` of the table of differences. */
 const documented = (): ReadonlyMap<string, string> =>
   new Map(
-    [...readFileSync(new URL('../../../docs/conformance.md', import.meta.url), 'utf8').matchAll(/^\| `([a-z0-9:-]+)` \| (accept|refuse) \| (?:`([A-Z_]+ [a-z-]+)`|accept) \|/gm)].map(
-      ([, id = '', expected = '', ours = 'accept']) => [id, `${expected} → ${ours}`],
-    ),
+    [
+      ...readFileSync(new URL('../../../docs/conformance.md', import.meta.url), 'utf8').matchAll(
+        /^\| `([a-z0-9:-]+)` \| (accept|refuse) \| (?:`([A-Z_]+ [a-z-]+)`|accept) \|/gm,
+      ),
+    ].map(([, id = '', expected = '', ours = 'accept']) => [id, `${expected} → ${ours}`]),
   );
 
 describeVectors('pki/x509 x509-limbo', ['x509-limbo', 'limbo-regenerated.json'], () => {
@@ -55,16 +57,22 @@ describeVectors('pki/x509 x509-limbo', ['x509-limbo', 'limbo-regenerated.json'],
       const expected = limbo.expected_result === 'SUCCESS' ? 'accept' : 'refuse';
       return (refusal === null ? 'accept' : 'refuse') === expected ? [] : [[limbo.id, `${expected} → ${refusal ?? 'accept'}`] as const];
     });
-    assert.deepEqual(Object.fromEntries(differences), Object.fromEntries([...documented()].filter(([id]) => testcases.some((limbo) => limbo.id === id))));
+    assert.deepEqual(
+      Object.fromEntries(differences),
+      Object.fromEntries([...documented()].filter(([id]) => testcases.some((limbo) => limbo.id === id))),
+    );
   });
 
   it('accepts nothing that the suite says must be refused, revocation lists apart', () => {
-    const loose = testcases.filter((limbo) => limbo.expected_result === 'FAILURE' && !limbo.id.startsWith('crl::') && refusalOf(limbo) === null).map(({ id }) => id);
+    const loose = testcases
+      .filter((limbo) => limbo.expected_result === 'FAILURE' && !limbo.id.startsWith('crl::') && refusalOf(limbo) === null)
+      .map(({ id }) => id);
     assert.deepEqual(loose, []);
   });
 
   it('has cases of both kinds that it agrees with', () => {
-    const agreed = (result: LimboCase['expected_result']): number => testcases.filter((limbo) => limbo.expected_result === result && (refusalOf(limbo) === null) === (result === 'SUCCESS')).length;
+    const agreed = (result: LimboCase['expected_result']): number =>
+      testcases.filter((limbo) => limbo.expected_result === result && (refusalOf(limbo) === null) === (result === 'SUCCESS')).length;
     assert.ok(agreed('SUCCESS') >= 5, `${agreed('SUCCESS')} accepted`);
     assert.ok(agreed('FAILURE') >= 70, `${agreed('FAILURE')} refused`);
   });

@@ -7,7 +7,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import './reflect.ts';
 import * as peculiar from '@peculiar/x509';
-import { type Certificate, createCsr, encodePem, issueLeaf, oids, parseCertificate, parseCsr, parsePem, parsePemCertificates, verifyChain } from '../../../pki/x509/index.ts';
+import {
+  type Certificate,
+  createCsr,
+  encodePem,
+  issueLeaf,
+  oids,
+  parseCertificate,
+  parseCsr,
+  parsePem,
+  parsePemCertificates,
+  verifyChain,
+} from '../../../pki/x509/index.ts';
 import { type Authorities, createAuthorities, createKey, now, trustDomain } from './authorities.ts';
 
 const hasOpenssl = spawnSync('openssl', ['version']).status === 0;
@@ -25,7 +36,13 @@ describe('pki/x509 oracles', () => {
     all = await createAuthorities();
     leaves = {
       node: await issueLeaf({ ca: all.nodeCa, profile: 'node', spki: key.spki, identity, sans: { uris: [statement] }, now }),
-      gateway: await issueLeaf({ ca: all.servingCa, profile: 'gateway', spki: key.spki, sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] }, now }),
+      gateway: await issueLeaf({
+        ca: all.servingCa,
+        profile: 'gateway',
+        spki: key.spki,
+        sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] },
+        now,
+      }),
       internal: await issueLeaf({ ca: all.internalCa, profile: 'internal', spki: key.spki, sans: { dns: ['localhost'] }, now }),
       worker: await issueLeaf({ ca: all.commandRoot, profile: 'worker', spki: key.spki, commonName: 'worker 7', now }),
     };
@@ -50,7 +67,13 @@ describe('pki/x509 oracles', () => {
     });
 
     it('verifies our signatures and finds our issuers', () => {
-      for (const [leaf, ca] of [[leaves.node, all.nodeCa], [leaves.gateway, all.servingCa], [leaves.internal, all.internalCa], [leaves.worker, all.commandRoot], [all.nodeCa.parsed, all.root]] as const) {
+      for (const [leaf, ca] of [
+        [leaves.node, all.nodeCa],
+        [leaves.gateway, all.servingCa],
+        [leaves.internal, all.internalCa],
+        [leaves.worker, all.commandRoot],
+        [all.nodeCa.parsed, all.root],
+      ] as const) {
         const theirs = new X509Certificate(leaf.der);
         assert.ok(theirs.verify(ca.parsed.publicKey));
         assert.ok(theirs.checkIssued(new X509Certificate(ca.certificate)));
@@ -75,24 +98,59 @@ describe('pki/x509 oracles', () => {
     };
 
     it('openssl verify takes our chains for their purpose, strictly, and no other', () => {
-      const verify = (leaf: Certificate, { purpose, ca, root }: { purpose: string; ca?: Uint8Array; root: Uint8Array }): { status: number | null; out: string } =>
-        openssl(['verify', '-x509_strict', '-attime', `${seconds}`, '-purpose', purpose, '-CAfile', file('root.pem', pemOf(root)), ...(ca === undefined ? [] : ['-untrusted', file('ca.pem', pemOf(ca))]), file('leaf.pem', pemOf(leaf.der))]);
+      const verify = (
+        leaf: Certificate,
+        { purpose, ca, root }: { purpose: string; ca?: Uint8Array; root: Uint8Array },
+      ): { status: number | null; out: string } =>
+        openssl([
+          'verify',
+          '-x509_strict',
+          '-attime',
+          `${seconds}`,
+          '-purpose',
+          purpose,
+          '-CAfile',
+          file('root.pem', pemOf(root)),
+          ...(ca === undefined ? [] : ['-untrusted', file('ca.pem', pemOf(ca))]),
+          file('leaf.pem', pemOf(leaf.der)),
+        ]);
       const root = all.root.certificate;
-      for (const [leaf, purpose, ca] of [[leaves.node, 'sslclient', all.nodeCa], [leaves.gateway, 'sslserver', all.servingCa], [leaves.internal, 'sslserver', all.internalCa], [leaves.internal, 'sslclient', all.internalCa]] as const) {
+      for (const [leaf, purpose, ca] of [
+        [leaves.node, 'sslclient', all.nodeCa],
+        [leaves.gateway, 'sslserver', all.servingCa],
+        [leaves.internal, 'sslserver', all.internalCa],
+        [leaves.internal, 'sslclient', all.internalCa],
+      ] as const) {
         const { status, out } = verify(leaf, { purpose, ca: ca.certificate, root });
         assert.equal(status, 0, out);
       }
       assert.equal(verify(leaves.worker, { purpose: 'any', root: all.commandRoot.certificate }).status, 0);
-      assert.match(verify(leaves.node, { purpose: 'sslserver', ca: all.nodeCa.certificate, root }).out, /unsuitable certificate purpose|unsupported certificate purpose/);
-      assert.match(verify(leaves.node, { purpose: 'sslclient', ca: all.servingCa.certificate, root }).out, /unable to get local issuer certificate/);
+      assert.match(
+        verify(leaves.node, { purpose: 'sslserver', ca: all.nodeCa.certificate, root }).out,
+        /unsuitable certificate purpose|unsupported certificate purpose/,
+      );
+      assert.match(
+        verify(leaves.node, { purpose: 'sslclient', ca: all.servingCa.certificate, root }).out,
+        /unable to get local issuer certificate/,
+      );
     });
 
     it('openssl x509 prints what we meant', () => {
       const { status, out } = openssl(['x509', '-inform', 'DER', '-noout', '-text'], leaves.node.der);
       assert.equal(status, 0, out);
-      for (const line of [/Version: 3 \(0x2\)/, /Signature Algorithm: ecdsa-with-SHA256/, /Subject: OU = bc-role:node/, /X509v3 Key Usage: critical\s+Digital Signature\n/, /TLS Web Client Authentication\n/, /URI:spiffe:\/\/fleet\.example\/site\/fra1\/node\/n1, URI:urn:bc:tpm-ak:000b:(ab){32}/])
+      for (const line of [
+        /Version: 3 \(0x2\)/,
+        /Signature Algorithm: ecdsa-with-SHA256/,
+        /Subject: OU = bc-role:node/,
+        /X509v3 Key Usage: critical\s+Digital Signature\n/,
+        /TLS Web Client Authentication\n/,
+        /URI:spiffe:\/\/fleet\.example\/site\/fra1\/node\/n1, URI:urn:bc:tpm-ak:000b:(ab){32}/,
+      ])
         assert.match(out, line);
-      assert.match(openssl(['x509', '-inform', 'DER', '-noout', '-text'], all.nodeCa.certificate).out, /X509v3 Basic Constraints: critical\s+CA:TRUE, pathlen:0/);
+      assert.match(
+        openssl(['x509', '-inform', 'DER', '-noout', '-text'], all.nodeCa.certificate).out,
+        /X509v3 Basic Constraints: critical\s+CA:TRUE, pathlen:0/,
+      );
     });
 
     it('openssl asn1parse walks every byte', () => {
@@ -111,24 +169,84 @@ describe('pki/x509 oracles', () => {
       assert.match(out, /subject=CN = n1/);
       const theirKey = join(folder, 'their.key');
       for (const extra of [[], ['-addext', 'subjectAltName=URI:spiffe://fleet.example/site/fra1/node/n1']]) {
-        const made = openssl(['req', '-new', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', theirKey, '-subj', '/CN=theirs', '-sha256', ...extra]);
-        const [der] = parsePem('CERTIFICATE REQUEST', made.out.slice(made.out.indexOf('-----BEGIN CERT')).replace(/(-----END CERTIFICATE REQUEST-----)[^]*$/, '$1\n'));
+        const made = openssl([
+          'req',
+          '-new',
+          '-newkey',
+          'ec',
+          '-pkeyopt',
+          'ec_paramgen_curve:P-256',
+          '-nodes',
+          '-keyout',
+          theirKey,
+          '-subj',
+          '/CN=theirs',
+          '-sha256',
+          ...extra,
+        ]);
+        const [der] = parsePem(
+          'CERTIFICATE REQUEST',
+          made.out.slice(made.out.indexOf('-----BEGIN CERT')).replace(/(-----END CERTIFICATE REQUEST-----)[^]*$/, '$1\n'),
+        );
         assert.deepEqual(Buffer.from(parseCsr(der as Uint8Array).spki), spkiOfPem(readFileSync(theirKey)));
       }
     });
 
     it('we read and verify a chain that openssl made', () => {
-      const [caKey, caPem, leafKey, csr, leafPem] = ['ca.key', 'ca.crt', 'leaf.key', 'leaf.csr', 'leaf.crt'].map((name) => join(folder, name)) as [string, string, string, string, string];
+      const [caKey, caPem, leafKey, csr, leafPem] = ['ca.key', 'ca.crt', 'leaf.key', 'leaf.csr', 'leaf.crt'].map((name) =>
+        join(folder, name),
+      ) as [string, string, string, string, string];
       const ec = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-sha256'];
       const run = (args: readonly string[]): void => assert.equal(openssl(args).status, 0, args.join(' '));
-      run(['req', '-x509', '-new', ...ec, '-keyout', caKey, '-out', caPem, '-days', '30', '-subj', '/O=theirs/CN=ca', '-addext', 'keyUsage=critical,keyCertSign']);
+      run([
+        'req',
+        '-x509',
+        '-new',
+        ...ec,
+        '-keyout',
+        caKey,
+        '-out',
+        caPem,
+        '-days',
+        '30',
+        '-subj',
+        '/O=theirs/CN=ca',
+        '-addext',
+        'keyUsage=critical,keyCertSign',
+      ]);
       run(['req', '-new', ...ec, '-keyout', leafKey, '-out', csr, '-subj', '/OU=bc-role:node']);
-      const extensions = file('leaf.cnf', 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\nsubjectAltName=URI:spiffe://fleet.example/site/a/node/b\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n');
-      run(['x509', '-req', '-in', csr, '-CA', caPem, '-CAkey', caKey, '-CAcreateserial', '-days', '1', '-sha256', '-extfile', extensions, '-out', leafPem]);
-      const [ca, leaf] = [caPem, leafPem].map((path) => parsePemCertificates(readFileSync(path, 'utf8'))[0] as Uint8Array) as [Uint8Array, Uint8Array];
+      const extensions = file(
+        'leaf.cnf',
+        'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\nsubjectAltName=URI:spiffe://fleet.example/site/a/node/b\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n',
+      );
+      run([
+        'x509',
+        '-req',
+        '-in',
+        csr,
+        '-CA',
+        caPem,
+        '-CAkey',
+        caKey,
+        '-CAcreateserial',
+        '-days',
+        '1',
+        '-sha256',
+        '-extfile',
+        extensions,
+        '-out',
+        leafPem,
+      ]);
+      const [ca, leaf] = [caPem, leafPem].map((path) => parsePemCertificates(readFileSync(path, 'utf8'))[0] as Uint8Array) as [
+        Uint8Array,
+        Uint8Array,
+      ];
       const at = parseCertificate(leaf).notBefore + 1_000;
       const { leaf: verified } = verifyChain([leaf], { anchors: [ca], now: at, purpose: 'client' });
-      assert.deepEqual({ role: verified.role, uriSans: verified.uriSans }, { role: 'node', uriSans: ['spiffe://fleet.example/site/a/node/b'] });
+      assert.deepEqual(
+        { role: verified.role, uriSans: verified.uriSans },
+        { role: 'node', uriSans: ['spiffe://fleet.example/site/a/node/b'] },
+      );
     });
   });
 
@@ -137,7 +255,11 @@ describe('pki/x509 oracles', () => {
     before(() => peculiar.cryptoProvider.set(webcrypto as unknown as Parameters<typeof peculiar.cryptoProvider.set>[1]));
 
     it('reads the fields that we write, and verifies', async () => {
-      for (const [ours, ca] of [[leaves.node, all.nodeCa], [leaves.gateway, all.servingCa], [all.nodeCa.parsed, all.root]] as const) {
+      for (const [ours, ca] of [
+        [leaves.node, all.nodeCa],
+        [leaves.gateway, all.servingCa],
+        [all.nodeCa.parsed, all.root],
+      ] as const) {
         const theirs = new peculiar.X509Certificate(Uint8Array.from(ours.der));
         assert.equal(theirs.serialNumber, ours.serial);
         assert.equal(theirs.notBefore.getTime(), ours.notBefore);
@@ -146,8 +268,13 @@ describe('pki/x509 oracles', () => {
         assert.equal(theirs.getExtension(peculiar.AuthorityKeyIdentifierExtension)?.keyId, ours.aki);
         assert.ok(await theirs.verify({ publicKey: new peculiar.X509Certificate(Uint8Array.from(ca.certificate)), date: new Date(now) }));
       }
-      const names = new peculiar.X509Certificate(Uint8Array.from(leaves.node.der)).getExtension(peculiar.SubjectAlternativeNameExtension)?.names.items.map(({ type, value }) => [type, value]);
-      assert.deepEqual(names, [['url', 'spiffe://fleet.example/site/fra1/node/n1'], ['url', statement]]);
+      const names = new peculiar.X509Certificate(Uint8Array.from(leaves.node.der))
+        .getExtension(peculiar.SubjectAlternativeNameExtension)
+        ?.names.items.map(({ type, value }) => [type, value]);
+      assert.deepEqual(names, [
+        ['url', 'spiffe://fleet.example/site/fra1/node/n1'],
+        ['url', statement],
+      ]);
       assert.ok(await new peculiar.Pkcs10CertificateRequest(Uint8Array.from(await createCsr({ key: key.signer }))).verify());
     });
 
@@ -156,11 +283,27 @@ describe('pki/x509 oracles', () => {
       const leafKeys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
       const [notBefore, notAfter] = [new Date(now - 60_000), new Date(now + 3_600_000)];
       const ca = await peculiar.X509CertificateGenerator.createSelfSigned({
-        serialNumber: '0102', name: 'CN=theirs', notBefore, notAfter, keys: caKeys, signingAlgorithm: algorithm,
-        extensions: [new peculiar.BasicConstraintsExtension(true, 0, true), new peculiar.KeyUsagesExtension(peculiar.KeyUsageFlags.keyCertSign, true), await peculiar.SubjectKeyIdentifierExtension.create(caKeys.publicKey)],
+        serialNumber: '0102',
+        name: 'CN=theirs',
+        notBefore,
+        notAfter,
+        keys: caKeys,
+        signingAlgorithm: algorithm,
+        extensions: [
+          new peculiar.BasicConstraintsExtension(true, 0, true),
+          new peculiar.KeyUsagesExtension(peculiar.KeyUsageFlags.keyCertSign, true),
+          await peculiar.SubjectKeyIdentifierExtension.create(caKeys.publicKey),
+        ],
       });
       const leaf = await peculiar.X509CertificateGenerator.create({
-        serialNumber: '0304', subject: 'OU=bc-role:site', issuer: ca.subject, notBefore, notAfter, publicKey: leafKeys.publicKey, signingKey: caKeys.privateKey, signingAlgorithm: algorithm,
+        serialNumber: '0304',
+        subject: 'OU=bc-role:site',
+        issuer: ca.subject,
+        notBefore,
+        notAfter,
+        publicKey: leafKeys.publicKey,
+        signingKey: caKeys.privateKey,
+        signingAlgorithm: algorithm,
         extensions: [
           new peculiar.KeyUsagesExtension(peculiar.KeyUsageFlags.digitalSignature, true),
           new peculiar.ExtendedKeyUsageExtension([peculiar.ExtendedKeyUsage.clientAuth]),
@@ -170,7 +313,11 @@ describe('pki/x509 oracles', () => {
       });
       const verified = verifyChain([new Uint8Array(leaf.rawData)], { anchors: [new Uint8Array(ca.rawData)], now, purpose: 'client' });
       assert.deepEqual({ role: verified.leaf.role, serial: verified.leaf.serial }, { role: 'site', serial: '0304' });
-      const request = await peculiar.Pkcs10CertificateRequestGenerator.create({ name: 'CN=x', keys: leafKeys, signingAlgorithm: algorithm });
+      const request = await peculiar.Pkcs10CertificateRequestGenerator.create({
+        name: 'CN=x',
+        keys: leafKeys,
+        signingAlgorithm: algorithm,
+      });
       assert.deepEqual(Buffer.from(parseCsr(new Uint8Array(request.rawData)).spki), Buffer.from(verified.leaf.spki));
     });
   });

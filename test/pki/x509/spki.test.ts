@@ -1,6 +1,17 @@
 import assert from 'node:assert/strict';
-import { createHash, ECDH, createPublicKey, generateKeyPairSync, sign } from 'node:crypto';
-import { derFromRawSignature, isSpkiPin, kidOf, parseP256Spki, publicKeyOf, rawFromDerSignature, signerFromPrivateKey, spkiOf, spkiPin, verifyRawSignature } from '../../../pki/x509/index.ts';
+import { createHash, createPublicKey, ECDH, generateKeyPairSync, sign } from 'node:crypto';
+import {
+  derFromRawSignature,
+  isSpkiPin,
+  kidOf,
+  parseP256Spki,
+  publicKeyOf,
+  rawFromDerSignature,
+  signerFromPrivateKey,
+  spkiOf,
+  spkiPin,
+  verifyRawSignature,
+} from '../../../pki/x509/index.ts';
 import { createKey, refusedWith } from './authorities.ts';
 import { describeVectors, readJsonVectors } from './vectors.ts';
 
@@ -19,7 +30,11 @@ describe('pki/x509 keys', () => {
   });
 
   const point = spki.subarray(26);
-  const compressed = (): Uint8Array => Buffer.concat([hex('3039301306072a8648ce3d020106082a8648ce3d030107032200'), ECDH.convertKey(point, 'prime256v1', undefined, undefined, 'compressed') as Buffer]);
+  const compressed = (): Uint8Array =>
+    Buffer.concat([
+      hex('3039301306072a8648ce3d020106082a8648ce3d030107032200'),
+      ECDH.convertKey(point, 'prime256v1', undefined, undefined, 'compressed') as Buffer,
+    ]);
   const wrong: ReadonlyArray<readonly [name: string, bytes: Uint8Array, message: RegExp]> = [
     ['trailing bytes', Buffer.concat([spki, Buffer.of(0)]), /91 bytes, not 92/],
     ['a compressed point', compressed(), /91 bytes, not 59/],
@@ -32,7 +47,8 @@ describe('pki/x509 keys', () => {
   ];
   for (const [name, bytes, message] of wrong)
     it(`H-19 refuses ${name}`, () => {
-      for (const read of [parseP256Spki, publicKeyOf, spkiPin, kidOf]) assert.throws(() => read(bytes), refusedWith('MALFORMED', 'spki', message));
+      for (const read of [parseP256Spki, publicKeyOf, spkiPin, kidOf])
+        assert.throws(() => read(bytes), refusedWith('MALFORMED', 'spki', message));
     });
 
   it('H-09 gives one canonical form to a key however it was imported', () => {
@@ -44,7 +60,10 @@ describe('pki/x509 keys', () => {
   it('KEY-004 takes P-256 keys only', () => {
     for (const key of [generateKeyPairSync('ed25519').privateKey, generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey])
       assert.throws(() => signerFromPrivateKey(key), refusedWith('INVALID_INPUT', 'not-p256', /a P-256 key is needed/));
-    assert.throws(() => signerFromPrivateKey(createPublicKey(privateKey)), refusedWith('INVALID_INPUT', 'not-private', /a private key is needed to sign/));
+    assert.throws(
+      () => signerFromPrivateKey(createPublicKey(privateKey)),
+      refusedWith('INVALID_INPUT', 'not-private', /a private key is needed to sign/),
+    );
   });
 
   it('A-PKI-25 pins and key ids are SHA-256 over the SubjectPublicKeyInfo', () => {
@@ -53,7 +72,15 @@ describe('pki/x509 keys', () => {
     assert.equal(kidOf(spki), digest.toString('hex'));
     assert.ok(isSpkiPin(spkiPin(spki)));
     const pin = spkiPin(spki);
-    for (const loose of [pin.slice(0, -1), `${pin}=`, `sha512/${pin.slice(7)}`, pin.replace('sha256/', 'sha256/ '), `sha256/${digest.toString('base64url')}`, 'sha256/']) assert.equal(isSpkiPin(loose), false, loose);
+    for (const loose of [
+      pin.slice(0, -1),
+      `${pin}=`,
+      `sha512/${pin.slice(7)}`,
+      pin.replace('sha256/', 'sha256/ '),
+      `sha256/${digest.toString('base64url')}`,
+      'sha256/',
+    ])
+      assert.equal(isSpkiPin(loose), false, loose);
   });
 
   it('signs raw r‖s of 64 bytes, and each form converts to the other exactly', async () => {
@@ -66,6 +93,16 @@ describe('pki/x509 keys', () => {
       const der = sign('sha256', input, privateKey);
       assert.deepEqual(Buffer.from(derFromRawSignature(rawFromDerSignature(der))), der);
       assert.ok(verifyRawSignature({ spki, input, signature: rawFromDerSignature(der) }));
+    }
+  });
+
+  it('signs many at once as it signs one', async () => {
+    const inputs = Array.from({ length: 100 }, (_, i) => Buffer.from(`message ${i}`));
+    for (const count of [1, 4, 5, 100]) {
+      const signatures = await Promise.all(inputs.slice(0, count).map((input) => signer.sign(input)));
+      assert.ok(
+        signatures.every((signature, i) => signature.length === 64 && verifyRawSignature({ spki, input: inputs[i] as Buffer, signature })),
+      );
     }
   });
 
@@ -86,9 +123,18 @@ describe('pki/x509 keys', () => {
 
   it('H-19 refuses signatures of another length, of r or s zero or not below n, and padded integers', () => {
     const n = order.toString(16);
-    for (const raw of ['', '00'.repeat(64), '01'.repeat(63), '01'.repeat(65), n + '01'.repeat(32), '01'.repeat(32) + n, '00'.repeat(32) + '01'.repeat(32)])
+    for (const raw of [
+      '',
+      '00'.repeat(64),
+      '01'.repeat(63),
+      '01'.repeat(65),
+      n + '01'.repeat(32),
+      '01'.repeat(32) + n,
+      '00'.repeat(32) + '01'.repeat(32),
+    ])
       assert.throws(() => derFromRawSignature(hex(raw)), refusedWith('MALFORMED', 'signature', /64 bytes|out of range/));
-    for (const der of ['3006020100020101', '30060201ff020101', `3026022100${n}020101`]) assert.throws(() => rawFromDerSignature(hex(der)), refusedWith('MALFORMED', 'signature', /out of range/));
+    for (const der of ['3006020100020101', '30060201ff020101', `3026022100${n}020101`])
+      assert.throws(() => rawFromDerSignature(hex(der)), refusedWith('MALFORMED', 'signature', /out of range/));
     assert.throws(() => rawFromDerSignature(hex('300702020001020101')), refusedWith('MALFORMED', 'der-integer', /shortest/));
     assert.throws(() => rawFromDerSignature(hex('300602010102010100')), refusedWith('MALFORMED', 'der-trailing', /left over/));
     assert.equal(verifyRawSignature({ spki, input: new Uint8Array(), signature: new Uint8Array(63) }), false);
@@ -96,7 +142,10 @@ describe('pki/x509 keys', () => {
 
   it('(r, n−s) still verifies: nothing may key a replay cache by the signature', async () => {
     const raw = Buffer.from(await signer.sign(Buffer.from('once')));
-    const other = Buffer.concat([raw.subarray(0, 32), hex((order - BigInt(`0x${raw.subarray(32).toString('hex')}`)).toString(16).padStart(64, '0'))]);
+    const other = Buffer.concat([
+      raw.subarray(0, 32),
+      hex((order - BigInt(`0x${raw.subarray(32).toString('hex')}`)).toString(16).padStart(64, '0')),
+    ]);
     assert.notDeepEqual(other, raw);
     assert.ok(verifyRawSignature({ spki, input: Buffer.from('once'), signature: other }));
   });
@@ -144,7 +193,9 @@ describeVectors('pki/x509 wycheproof ECDSA P-256, raw signatures', ['wycheproof'
   });
 
   it('agrees with every case that has a DER form, through the DER form', () => {
-    const { wrong } = verdictsOf('ecdsa_secp256r1_sha256_p1363_test.json', (signature) => rawFromDerSignature(derFromRawSignature(signature)));
+    const { wrong } = verdictsOf('ecdsa_secp256r1_sha256_p1363_test.json', (signature) =>
+      rawFromDerSignature(derFromRawSignature(signature)),
+    );
     assert.deepEqual(wrong, []);
   });
 });
@@ -159,7 +210,10 @@ describeVectors('pki/x509 wycheproof ECDSA P-256, DER signatures', ['wycheproof'
 
 describeVectors('pki/x509 wycheproof SubjectPublicKeyInfo', ['wycheproof', 'ecdh_secp256r1_test.json'], () => {
   it('takes valid keys, and nothing that is not the one form of a key', () => {
-    const groups = readJsonVectors<Group<{ tcId: number; comment: string; public: string; result: string; flags: string[] }>>('wycheproof', 'ecdh_secp256r1_test.json');
+    const groups = readJsonVectors<Group<{ tcId: number; comment: string; public: string; result: string; flags: string[] }>>(
+      'wycheproof',
+      'ecdh_secp256r1_test.json',
+    );
     const tests = groups.testGroups.flatMap(({ tests: cases }) => cases);
     const wrong = tests.filter(({ public: key, result }) => isFine(() => parseP256Spki(hex(key)).length === 91) !== (result === 'valid'));
     assert.deepEqual(

@@ -1,11 +1,23 @@
 /** Certificates that the writer cannot make: takes a good one apart as a DER tree, changes it, and signs it again. */
-import { type DerNode, derFromRawSignature, encodeDer, encodeDerBitString, encodeDerNode, encodeDerSequence, readDer } from '../../../pki/x509/index.ts';
+import {
+  type DerNode,
+  derFromRawSignature,
+  encodeDer,
+  encodeDerBitString,
+  encodeDerNode,
+  encodeDerSequence,
+  readDer,
+} from '../../../pki/x509/index.ts';
 import type { Key } from './authorities.ts';
 
 export const node = (bytes: Uint8Array): DerNode => readDer(bytes);
 
 /** A tree with the node at a path of child indices replaced; null takes it out. */
-export const replaceAt = (tree: DerNode, path: readonly number[], change: (found: DerNode) => DerNode | readonly DerNode[] | null): DerNode => {
+export const replaceAt = (
+  tree: DerNode,
+  path: readonly number[],
+  change: (found: DerNode) => DerNode | readonly DerNode[] | null,
+): DerNode => {
   const [index, ...rest] = path;
   if (index === undefined) return change(tree) as DerNode;
   const children = (tree.children ?? []).flatMap((child, i) => {
@@ -24,8 +36,12 @@ export const signed = async (tbs: Uint8Array, key: Key, algorithm?: Uint8Array):
 };
 
 /** The certificate with its signed part changed, signed by the key. */
-export const resigned = async (der: Uint8Array, key: Key, path: readonly number[], change: (found: DerNode) => DerNode | readonly DerNode[] | null): Promise<Uint8Array> =>
-  signed(encodeDerNode(replaceAt(node(der).children?.[0] as DerNode, path, change)), key);
+export const resigned = async (
+  der: Uint8Array,
+  key: Key,
+  path: readonly number[],
+  change: (found: DerNode) => DerNode | readonly DerNode[] | null,
+): Promise<Uint8Array> => signed(encodeDerNode(replaceAt(node(der).children?.[0] as DerNode, path, change)), key);
 
 /** Where things are in a version 3 TBSCertificate. */
 export const at = Object.freeze({ version: 0, serial: 1, algorithm: 2, issuer: 3, validity: 4, subject: 5, spki: 6, extensions: 7 });
@@ -39,7 +55,12 @@ export const extension = (oid: string, value: Uint8Array, isCritical = false): U
   encodeDerSequence(Buffer.from(oid, 'hex'), ...(isCritical ? [Buffer.from('0101ff', 'hex')] : []), encodeDer(0x04, value));
 
 /** The extension whose OID has these content octets (hex), changed. */
-export const withChangedExtension = async (der: Uint8Array, key: Key, oid: string, change: (entry: DerNode) => DerNode | readonly DerNode[] | null): Promise<Uint8Array> => {
+export const withChangedExtension = async (
+  der: Uint8Array,
+  key: Key,
+  oid: string,
+  change: (entry: DerNode) => DerNode | readonly DerNode[] | null,
+): Promise<Uint8Array> => {
   const list = node(der).children?.[0]?.children?.[at.extensions]?.children?.[0]?.children ?? [];
   const index = list.findIndex((entry) => Buffer.from(entry.children?.[0]?.content ?? []).toString('hex') === oid);
   if (index === -1) throw new Error(`no extension ${oid}`);

@@ -1,6 +1,25 @@
 import assert from 'node:assert/strict';
-import { type Certificate, createCertificate, type CertificateTemplate, issueLeaf, oids, parseCertificate, type VerifyChainOptions, verifyChain } from '../../../pki/x509/index.ts';
-import { type Authorities, type Authority, createAuthorities, createAuthority, createKey, type Key, now, refusedWith, trustDomain } from './authorities.ts';
+import {
+  type Certificate,
+  type CertificateTemplate,
+  createCertificate,
+  issueLeaf,
+  oids,
+  parseCertificate,
+  type VerifyChainOptions,
+  verifyChain,
+} from '../../../pki/x509/index.ts';
+import {
+  type Authorities,
+  type Authority,
+  createAuthorities,
+  createAuthority,
+  createKey,
+  type Key,
+  now,
+  refusedWith,
+  trustDomain,
+} from './authorities.ts';
 import { at, resigned, withChangedExtension } from './tampering.ts';
 
 const hour = 3_600_000;
@@ -13,7 +32,13 @@ describe('pki/x509 chain verification', () => {
   before(async () => {
     all = await createAuthorities();
     leafKey = createKey();
-    leaf = await issueLeaf({ ca: all.nodeCa, profile: 'node', spki: leafKey.spki, identity: { trustDomain, siteId: 'fra1', nodeId: 'n1' }, now });
+    leaf = await issueLeaf({
+      ca: all.nodeCa,
+      profile: 'node',
+      spki: leafKey.spki,
+      identity: { trustDomain, siteId: 'fra1', nodeId: 'n1' },
+      now,
+    });
   });
   const verify = (chain: readonly Uint8Array[], options: Partial<VerifyChainOptions> = {}): ReturnType<typeof verifyChain> =>
     verifyChain(chain, { anchors: [all.root.certificate], now, purpose: 'client', ...options });
@@ -21,19 +46,36 @@ describe('pki/x509 chain verification', () => {
   const make = async (change: Partial<CertificateTemplate>, issuer: Authority | null, key = createKey()): Promise<Authority> => {
     const certificate = await createCertificate({
       template: {
-        serial: '0b', subject: [{ oid: oids.commonName, value: 'made' }], notBefore: now - hour, notAfter: now + hour, spki: key.spki, isCa: false, pathLen: null,
-        keyUsage: change.isCa === true ? ['keyCertSign'] : ['digitalSignature'], ekus: [], uriSans: [], dnsSans: [], ipSans: [], ...change,
+        serial: '0b',
+        subject: [{ oid: oids.commonName, value: 'made' }],
+        notBefore: now - hour,
+        notAfter: now + hour,
+        spki: key.spki,
+        isCa: false,
+        pathLen: null,
+        keyUsage: change.isCa === true ? ['keyCertSign'] : ['digitalSignature'],
+        ekus: [],
+        uriSans: [],
+        dnsSans: [],
+        ipSans: [],
+        ...change,
       },
       issuer: issuer === null ? 'self' : { certificate: issuer.certificate },
       signer: (issuer ?? key).signer,
     });
     return { ...key, certificate, parsed: parseCertificate(certificate) };
   };
-  const made = (name: string): Pick<CertificateTemplate, 'isCa' | 'subject'> => ({ isCa: true, subject: [{ oid: oids.commonName, value: name }] });
+  const made = (name: string): Pick<CertificateTemplate, 'isCa' | 'subject'> => ({
+    isCa: true,
+    subject: [{ oid: oids.commonName, value: name }],
+  });
 
   it('returns the path from leaf to anchor, frozen', () => {
     const chain = verify([leaf.der, all.nodeCa.certificate]);
-    assert.deepEqual(chain.path.map(({ serial }) => serial), [leaf.serial, all.nodeCa.parsed.serial, all.root.parsed.serial]);
+    assert.deepEqual(
+      chain.path.map(({ serial }) => serial),
+      [leaf.serial, all.nodeCa.parsed.serial, all.root.parsed.serial],
+    );
     assert.equal(chain.leaf.serial, leaf.serial);
     assert.equal(chain.anchor.serial, all.root.parsed.serial);
     assert.ok(Object.isFrozen(chain) && Object.isFrozen(chain.path));
@@ -45,21 +87,33 @@ describe('pki/x509 chain verification', () => {
 
   it('H-11 and KEY-008 an unknown issuer is refused, whoever of the deployment it is', () => {
     for (const anchors of [[], [all.servingCa.certificate], [all.internalCa.certificate, all.commandRoot.certificate]])
-      assert.throws(() => verify([leaf.der, all.nodeCa.certificate], { anchors }), refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead to a trust anchor/));
+      assert.throws(
+        () => verify([leaf.der, all.nodeCa.certificate], { anchors }),
+        refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead to a trust anchor/),
+      );
     assert.throws(() => verify([leaf.der]), refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead/));
   });
 
   it('an authority of the same name with another key signs nothing here', async () => {
     const twin = await createAuthorities();
-    assert.throws(() => verify([leaf.der, twin.nodeCa.certificate], { anchors: [twin.root.certificate] }), refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead/));
+    assert.throws(
+      () => verify([leaf.der, twin.nodeCa.certificate], { anchors: [twin.root.certificate] }),
+      refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead/),
+    );
     const forged = await resigned(leaf.der, createKey(), [at.serial], (found) => found);
-    assert.throws(() => verify([forged, all.nodeCa.certificate]), refusedWith('BAD_SIGNATURE', 'bad-signature', /not signed by the issuer it names/));
+    assert.throws(
+      () => verify([forged, all.nodeCa.certificate]),
+      refusedWith('BAD_SIGNATURE', 'bad-signature', /not signed by the issuer it names/),
+    );
   });
 
   it('C35 of two anchors with one name the key decides, in either order', async () => {
     const other = await createAuthority('commandRoot');
     const worker = await issueLeaf({ ca: other, profile: 'worker', spki: createKey().spki, now });
-    for (const anchors of [[all.commandRoot.certificate, other.certificate], [other.certificate, all.commandRoot.certificate]])
+    for (const anchors of [
+      [all.commandRoot.certificate, other.certificate],
+      [other.certificate, all.commandRoot.certificate],
+    ])
       assert.equal(verify([worker.der], { anchors, purpose: 'command-signer' }).anchor.serial, other.parsed.serial);
   });
 
@@ -68,7 +122,13 @@ describe('pki/x509 chain verification', () => {
     const root = await createAuthority('rootCa', { now: earlier });
     const old = await createAuthority('nodeCa', { parent: root, now: earlier, lifetimeMs: 701 * day });
     const renewed = await createAuthority('nodeCa', { parent: root, key: old });
-    const issued = await issueLeaf({ ca: renewed, profile: 'node', spki: createKey().spki, identity: { trustDomain, siteId: 's', nodeId: 'n' }, now });
+    const issued = await issueLeaf({
+      ca: renewed,
+      profile: 'node',
+      spki: createKey().spki,
+      identity: { trustDomain, siteId: 's', nodeId: 'n' },
+      now,
+    });
     const both = [old.certificate, renewed.certificate];
     for (const order of [both, [...both].reverse()])
       for (const at of [now, now + 23 * hour]) {
@@ -77,33 +137,60 @@ describe('pki/x509 chain verification', () => {
       }
     // One of them has ended: the other still serves, in either order; with the ended one alone it is said so.
     const late = now + 25 * hour;
-    const long = await make({ subject: [], uriSans: ['spiffe://a/site/b/node/c'], ekus: [oids.clientAuth], notAfter: now + 30 * day }, renewed);
+    const long = await make(
+      { subject: [], uriSans: ['spiffe://a/site/b/node/c'], ekus: [oids.clientAuth], notAfter: now + 30 * day },
+      renewed,
+    );
     for (const order of [both, [...both].reverse()]) verify([long.certificate, ...order], { anchors: [root.certificate], now: late });
-    assert.throws(() => verify([long.certificate, old.certificate], { anchors: [root.certificate], now: late }), refusedWith('CERTIFICATE_EXPIRED', 'expired', new RegExp(`authority ${old.parsed.serial} expired`)));
+    assert.throws(
+      () => verify([long.certificate, old.certificate], { anchors: [root.certificate], now: late }),
+      refusedWith('CERTIFICATE_EXPIRED', 'expired', new RegExp(`authority ${old.parsed.serial} expired`)),
+    );
   });
 
   it('notAfter is inclusive to the end of its second, notBefore too', () => {
     const ca = { anchors: [all.nodeCa.certificate] };
     verify([leaf.der], { ...ca, now: leaf.notAfter });
     verify([leaf.der], { ...ca, now: leaf.notAfter + 999 });
-    assert.throws(() => verify([leaf.der], { ...ca, now: leaf.notAfter + 1_000 }), refusedWith('CERTIFICATE_EXPIRED', 'expired', /certificate .* expired at 2027-03-05T05:06:07Z/));
+    assert.throws(
+      () => verify([leaf.der], { ...ca, now: leaf.notAfter + 1_000 }),
+      refusedWith('CERTIFICATE_EXPIRED', 'expired', /certificate .* expired at 2027-03-05T05:06:07Z/),
+    );
     verify([leaf.der], { ...ca, now: leaf.notBefore });
-    assert.throws(() => verify([leaf.der], { ...ca, now: leaf.notBefore - 1 }), refusedWith('CERTIFICATE_EXPIRED', 'not-yet-valid', /not valid before/));
-    assert.throws(() => verify([leaf.der, all.nodeCa.certificate], { now: all.root.parsed.notAfter + 1_000 }), refusedWith('CERTIFICATE_EXPIRED', 'expired', /expired/));
+    assert.throws(
+      () => verify([leaf.der], { ...ca, now: leaf.notBefore - 1 }),
+      refusedWith('CERTIFICATE_EXPIRED', 'not-yet-valid', /not valid before/),
+    );
+    assert.throws(
+      () => verify([leaf.der, all.nodeCa.certificate], { now: all.root.parsed.notAfter + 1_000 }),
+      refusedWith('CERTIFICATE_EXPIRED', 'expired', /expired/),
+    );
   });
 
   it('JOIN-007 a grace of seven days holds for the leaf and to the second', () => {
     const options = { anchors: [all.nodeCa.certificate], leafGraceMs: 7 * day };
     verify([leaf.der], { ...options, now: leaf.notAfter + 7 * day });
-    assert.throws(() => verify([leaf.der], { ...options, now: leaf.notAfter + 7 * day + 1_000 }), refusedWith('CERTIFICATE_EXPIRED', 'expired', /expired/));
-    assert.throws(() => verify([leaf.der], { ...options, now: all.nodeCa.parsed.notAfter + 1_000, leafGraceMs: 1_000 * day }), refusedWith('CERTIFICATE_EXPIRED', 'expired', /authority .* expired/));
+    assert.throws(
+      () => verify([leaf.der], { ...options, now: leaf.notAfter + 7 * day + 1_000 }),
+      refusedWith('CERTIFICATE_EXPIRED', 'expired', /expired/),
+    );
+    assert.throws(
+      () => verify([leaf.der], { ...options, now: all.nodeCa.parsed.notAfter + 1_000, leafGraceMs: 1_000 * day }),
+      refusedWith('CERTIFICATE_EXPIRED', 'expired', /authority .* expired/),
+    );
   });
 
   it('an issuer that is no authority, or may not sign certificates, issues nothing', async () => {
     const end = await make({ subject: [{ oid: oids.commonName, value: 'end' }] }, all.root);
     const under = await make({ ekus: [oids.clientAuth] }, end);
-    assert.throws(() => verify([under.certificate, end.certificate]), refusedWith('PERMISSION_DENIED', 'not-a-ca', /issued another and is no authority/));
-    const crlOnly = await withChangedExtension(all.nodeCa.certificate, all.root, '551d0f', (entry) => ({ ...entry, children: (entry.children ?? []).map((child, i) => (i === 2 ? { ...child, content: Buffer.from('03020102', 'hex') } : child)) }));
+    assert.throws(
+      () => verify([under.certificate, end.certificate]),
+      refusedWith('PERMISSION_DENIED', 'not-a-ca', /issued another and is no authority/),
+    );
+    const crlOnly = await withChangedExtension(all.nodeCa.certificate, all.root, '551d0f', (entry) => ({
+      ...entry,
+      children: (entry.children ?? []).map((child, i) => (i === 2 ? { ...child, content: Buffer.from('03020102', 'hex') } : child)),
+    }));
     assert.deepEqual(parseCertificate(crlOnly).keyUsage, ['cRLSign']);
     assert.throws(() => verify([leaf.der, crlOnly]), refusedWith('PERMISSION_DENIED', 'key-usage', /may not sign certificates/));
     const none = await withChangedExtension(all.nodeCa.certificate, all.root, '551d0f', () => null);
@@ -113,8 +200,14 @@ describe('pki/x509 chain verification', () => {
   it('path lengths hold: an authority under the node CA issues nothing', async () => {
     const below = await make({ ...made('below'), ekus: [oids.clientAuth] }, all.nodeCa);
     const under = await make({ ekus: [oids.clientAuth] }, below);
-    assert.throws(() => verify([under.certificate, below.certificate], { anchors: [all.nodeCa.certificate] }), refusedWith('PERMISSION_DENIED', 'path-length', /has 1 authorities below it and may have 0/));
-    assert.throws(() => verify([under.certificate, below.certificate, all.nodeCa.certificate]), refusedWith('PERMISSION_DENIED', 'path-length', /may have 0/));
+    assert.throws(
+      () => verify([under.certificate, below.certificate], { anchors: [all.nodeCa.certificate] }),
+      refusedWith('PERMISSION_DENIED', 'path-length', /has 1 authorities below it and may have 0/),
+    );
+    assert.throws(
+      () => verify([under.certificate, below.certificate, all.nodeCa.certificate]),
+      refusedWith('PERMISSION_DENIED', 'path-length', /may have 0/),
+    );
   });
 
   it('depth is bounded, by default to two authorities between, and the order of the rest does not matter', async () => {
@@ -125,7 +218,11 @@ describe('pki/x509 chain verification', () => {
     const under = await make({ ekus: [oids.clientAuth] }, c);
     const second = await make({ ekus: [oids.clientAuth] }, b);
     const anchors = [root.certificate];
-    for (const rest of [[a, b], [b, a]]) verify([second.certificate, ...rest.map(({ certificate }) => certificate)], { anchors });
+    for (const rest of [
+      [a, b],
+      [b, a],
+    ])
+      verify([second.certificate, ...rest.map(({ certificate }) => certificate)], { anchors });
     const chain = [under, c, b, a].map(({ certificate }) => certificate);
     assert.throws(() => verify(chain, { anchors }), refusedWith('BAD_SIGNATURE', 'unknown-issuer', /does not lead/));
     assert.equal(verify(chain, { anchors, maxDepth: 3 }).path.length, 5);
@@ -150,9 +247,12 @@ describe('pki/x509 chain verification', () => {
     assert.throws(() => verify([Buffer.from('junk'), all.nodeCa.certificate]), refusedWith('MALFORMED', 'der-tag', /tag 0x30 expected/));
   });
 
-  it('certificates name their issuer\'s key', async () => {
+  it("certificates name their issuer's key", async () => {
     const without = await withChangedExtension(leaf.der, all.nodeCa, '551d23', () => null);
-    assert.throws(() => verify([without, all.nodeCa.certificate]), refusedWith('PERMISSION_DENIED', 'key-identifier', /does not name the key of its issuer/));
+    assert.throws(
+      () => verify([without, all.nodeCa.certificate]),
+      refusedWith('PERMISSION_DENIED', 'key-identifier', /does not name the key of its issuer/),
+    );
     const ca = await withChangedExtension(all.nodeCa.certificate, all.root, '551d0e', () => null);
     assert.throws(() => verify([leaf.der, ca]), refusedWith('PERMISSION_DENIED', 'key-identifier', /has no key identifier/));
   });
@@ -160,17 +260,31 @@ describe('pki/x509 chain verification', () => {
   it('an authority is no leaf, and a leaf that may not sign is none', async () => {
     assert.throws(() => verify([all.nodeCa.certificate]), refusedWith('PERMISSION_DENIED', 'ca-as-leaf', /used as a leaf/));
     const agreeOnly = await make({ keyUsage: ['keyAgreement'], ekus: [oids.clientAuth] }, all.nodeCa);
-    assert.throws(() => verify([agreeOnly.certificate], { anchors: [all.nodeCa.certificate] }), refusedWith('PERMISSION_DENIED', 'key-usage', /not for signatures/));
+    assert.throws(
+      () => verify([agreeOnly.certificate], { anchors: [all.nodeCa.certificate] }),
+      refusedWith('PERMISSION_DENIED', 'key-usage', /not for signatures/),
+    );
     const none = await withChangedExtension(leaf.der, all.nodeCa, '551d0f', () => null);
     assert.throws(() => verify([none, all.nodeCa.certificate]), refusedWith('PERMISSION_DENIED', 'key-usage', /not for signatures/));
   });
 
-  it('KEY-008 every purpose takes its own leaves and refuses the others\'', async () => {
+  it("KEY-008 every purpose takes its own leaves and refuses the others'", async () => {
     const gateway = await issueLeaf({ ca: all.servingCa, profile: 'gateway', spki: createKey().spki, sans: { dns: ['gw.example'] }, now });
-    const internal = await issueLeaf({ ca: all.internalCa, profile: 'internal', spki: createKey().spki, sans: { dns: ['localhost'] }, now });
+    const internal = await issueLeaf({
+      ca: all.internalCa,
+      profile: 'internal',
+      spki: createKey().spki,
+      sans: { dns: ['localhost'] },
+      now,
+    });
     const worker = await issueLeaf({ ca: all.commandRoot, profile: 'worker', spki: createKey().spki, now });
     const anchors = [all.root.certificate, all.commandRoot.certificate];
-    const chains = { client: [leaf.der, all.nodeCa.certificate], server: [gateway.der, all.servingCa.certificate], internal: [internal.der, all.internalCa.certificate], 'command-signer': [worker.der] };
+    const chains = {
+      client: [leaf.der, all.nodeCa.certificate],
+      server: [gateway.der, all.servingCa.certificate],
+      internal: [internal.der, all.internalCa.certificate],
+      'command-signer': [worker.der],
+    };
     const fit = Object.entries(chains).map(([name, chain]) =>
       (['client', 'server', 'internal', 'command-signer'] as const).filter((purpose) => {
         try {
@@ -186,22 +300,45 @@ describe('pki/x509 chain verification', () => {
 
   it('an authority restricted to one use does not lend another', async () => {
     const mixed = await make({ ekus: [oids.clientAuth, oids.serverAuth] }, all.nodeCa);
-    assert.throws(() => verify([mixed.certificate, all.nodeCa.certificate], { purpose: 'server' }), refusedWith('PERMISSION_DENIED', 'extended-key-usage', /authority .* is not for 1\.3\.6\.1\.5\.5\.7\.3\.1/));
+    assert.throws(
+      () => verify([mixed.certificate, all.nodeCa.certificate], { purpose: 'server' }),
+      refusedWith('PERMISSION_DENIED', 'extended-key-usage', /authority .* is not for 1\.3\.6\.1\.5\.5\.7\.3\.1/),
+    );
   });
 
   it('SIGN-005 a command signer is a worker directly under its root', async () => {
     const options = { anchors: [all.commandRoot.certificate, all.root.certificate], purpose: 'command-signer' as const };
-    assert.throws(() => verify([leaf.der, all.nodeCa.certificate], options), refusedWith('PERMISSION_DENIED', 'wrong-role', /has role node, not worker/));
+    assert.throws(
+      () => verify([leaf.der, all.nodeCa.certificate], options),
+      refusedWith('PERMISSION_DENIED', 'wrong-role', /has role node, not worker/),
+    );
     const posing = await make({ subject: [{ oid: oids.organizationalUnit, value: 'bc-role:worker' }] }, all.nodeCa);
-    assert.throws(() => verify([posing.certificate, all.nodeCa.certificate], options), refusedWith('PERMISSION_DENIED', 'path-length', /not directly under its root/));
+    assert.throws(
+      () => verify([posing.certificate, all.nodeCa.certificate], options),
+      refusedWith('PERMISSION_DENIED', 'path-length', /not directly under its root/),
+    );
   });
 
   it('serverName is an exact DNS name or address, never a wildcard or the common name', async () => {
-    const gateway = await issueLeaf({ ca: all.servingCa, profile: 'gateway', commonName: 'gw.example', spki: createKey().spki, sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] }, now });
+    const gateway = await issueLeaf({
+      ca: all.servingCa,
+      profile: 'gateway',
+      commonName: 'gw.example',
+      spki: createKey().spki,
+      sans: { dns: ['gw.example'], ips: ['192.0.2.7', '2001:db8::1'] },
+      now,
+    });
     const named = (serverName: string): unknown => verify([gateway.der, all.servingCa.certificate], { purpose: 'server', serverName });
     for (const name of ['gw.example', 'GW.Example', '192.0.2.7', '2001:DB8:0::1']) named(name);
-    for (const name of ['a.gw.example', 'example', '192.0.2.8', '::1', '']) assert.throws(() => named(name), refusedWith('PERMISSION_DENIED', 'server-name', /is not for/));
-    const posing = await make({ subject: [{ oid: oids.commonName, value: 'cn.example' }], ekus: [oids.serverAuth], dnsSans: ['gw.example'] }, all.servingCa);
-    assert.throws(() => verify([posing.certificate, all.servingCa.certificate], { purpose: 'server', serverName: 'gw.example' }), refusedWith('PERMISSION_DENIED', 'common-name', /not among its names/));
+    for (const name of ['a.gw.example', 'example', '192.0.2.8', '::1', ''])
+      assert.throws(() => named(name), refusedWith('PERMISSION_DENIED', 'server-name', /is not for/));
+    const posing = await make(
+      { subject: [{ oid: oids.commonName, value: 'cn.example' }], ekus: [oids.serverAuth], dnsSans: ['gw.example'] },
+      all.servingCa,
+    );
+    assert.throws(
+      () => verify([posing.certificate, all.servingCa.certificate], { purpose: 'server', serverName: 'gw.example' }),
+      refusedWith('PERMISSION_DENIED', 'common-name', /not among its names/),
+    );
   });
 });
