@@ -54,11 +54,11 @@ export const witnesses = 3;
 
 const ahead = {
   name: 'freshness-fleet',
-  text: `select coalesce((select version from trust_bundle_state where id = 1), 0) as recorded,
-           (select count(*) from node_sessions where ended_at is null and last_seen_at >= $1) as connected,
-           (select count(*) from node_sessions, (select coalesce(max(version), 0) as v from trust_bundle_state) t
-             where ended_at is null and last_seen_at >= $1 and trust_version > t.v) as ahead,
-           (select max(trust_version) from node_sessions where ended_at is null and last_seen_at >= $1) as highest`,
+  text: `select t.version as recorded,
+           (select count(*) from node_presence where last_seen_at >= $1) as connected,
+           (select count(*) from node_presence where trust_version > t.version and last_seen_at >= $1) as ahead,
+           (select max(trust_version) from node_presence where trust_version > t.version and last_seen_at >= $1) as highest
+         from (select coalesce(max(version), 0) as version from trust_bundle_state) t`,
 };
 
 export interface FleetAhead {

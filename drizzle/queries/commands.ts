@@ -201,11 +201,13 @@ export interface NewSignature {
   readonly signerNotAfter: number;
 }
 
+/** Rows are locked in the order of their ids, as the ends that nodes report lock them (dispatch.ts). */
 const resign = {
   name: 'commands-resign',
-  text: `update node_commands c set signature = i.signature, signer_root = i.root, signer_not_after = i.not_after
-         from unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[]) as i(id, signature, root, not_after)
-         where c.id = i.id and c.state < 2 returning c.id`,
+  text: `with input as (select * from unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[]) as i(id, signature, root, not_after)),
+           target as (select c.id from node_commands c where c.id in (select id from input) order by c.id for no key update)
+         update node_commands c set signature = i.signature, signer_root = i.root, signer_not_after = i.not_after
+         from input i join target using (id) where c.id = i.id and c.state < 2 returning c.id`,
 };
 
 /** Replaces signatures and nothing else: the body is what was approved. @returns how many were still unfinished */

@@ -90,11 +90,15 @@ const owned = `input as (select * from unnest($1::text[], $2::bigint[], $3::text
   owned as (select q.node_id, q.epoch from node_queue q
             where (q.node_id, q.epoch) in (select node_id, epoch from input) order by q.node_id for no key update)`;
 
+/** The commands that a batch speaks of, locked in the order of their ids: signing again locks them in the same order. */
+const target = `target as (select c.id from node_commands c join input i on c.id = i.id and c.node_id = i.node_id
+                           join owned o on o.node_id = i.node_id and o.epoch = i.epoch order by c.id for no key update of c)`;
+
 const ack = {
   name: 'dispatch-ack',
   text: `with ${owned.replace('__REST__', '$4::bigint[]) as i(node_id, epoch, id, seq)')},
-    acked as (update node_commands c set state = 1, acked_at = $5 from input i join owned using (node_id, epoch)
-              where c.id = i.id and c.node_id = i.node_id and c.state = 0 returning c.id),
+    ${target},
+    acked as (update node_commands c set state = 1, acked_at = $5 from target t where c.id = t.id and c.state = 0 returning c.id),
     raised as (update node_queue q set acked_seq = greatest(q.acked_seq, top.seq)
                from (select node_id, max(seq) as seq from input join owned using (node_id, epoch) group by node_id) top
                where q.node_id = top.node_id and q.acked_seq < top.seq returning 1)
@@ -124,7 +128,7 @@ const judged = `select distinct on (i.id) i.id, o.node_id is null as fenced, c.i
 const reject = {
   name: 'dispatch-reject',
   text: `with ${owned.replace('__REST__', '$4::text[]) as i(node_id, epoch, id, reason)')},
-    target as (select c.id from node_commands c join input i on c.id = i.id and c.node_id = i.node_id join owned o on o.node_id = i.node_id and o.epoch = i.epoch),
+    ${target},
     moved as (update node_commands c set state = ${commandStates.rejected}, reject_reason = i.reason, finished_at = $5
               from input i join target using (id) where c.id = i.id and c.state < 2 returning c.id)
     ${judged}`,
@@ -137,8 +141,7 @@ const result = {
     `$4::smallint[], $5::bytea[], $6::text[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::bytea[])
       as i(node_id, epoch, id, outcome, payload, error_code, error_message, started_at, finished_at, body_sha256)`,
   )},
-    target as (select c.id from node_commands c join input i on c.id = i.id and c.node_id = i.node_id and c.body_sha256 = i.body_sha256
-               join owned o on o.node_id = i.node_id and o.epoch = i.epoch),
+    ${target.replace('c.node_id = i.node_id', 'c.node_id = i.node_id and c.body_sha256 = i.body_sha256')},
     moved as (update node_commands c set finished_at = $11, state = case i.outcome
                 when 1 then ${commandStates.done} when 3 then ${commandStates.interrupted} when 4 then ${commandStates.cancelled} else ${commandStates.failed} end
               from (select distinct on (id) * from input order by id) i join target using (id)

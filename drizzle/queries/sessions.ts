@@ -58,6 +58,13 @@ const raiseEpoch = {
          on conflict (node_id) do update set epoch = q.epoch + 1, owner_gateway = excluded.owner_gateway, owner_since = excluded.owner_since
          returning q.epoch, q.acked_seq as "ackedSeq"`,
 };
+/** Presence before sessions: every writer of both takes their locks in this order. */
+const takePresence = {
+  name: 'session-presence',
+  text: `insert into node_presence as p (node_id, session_id, last_seen_at, trust_version) values ($1, $2, $3, $4)
+         on conflict (node_id) do update set session_id = excluded.session_id, last_seen_at = excluded.last_seen_at,
+           trust_version = excluded.trust_version`,
+};
 const endEarlier = {
   name: 'session-end-earlier',
   text: `update node_sessions set ended_at = $2, end_reason = 'superseded' where node_id = $1 and ended_at is null`,
@@ -108,6 +115,7 @@ export function openSession(db: Database, session: NewSession): Promise<OpenedSe
     const now = instant(session.now);
     const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [node.id, session.gatewayId, now, node.identityGeneration]);
     const { epoch, ackedSeq } = queue as { epoch: number; ackedSeq: number };
+    await tx.query(takePresence, [node.id, session.sessionId, now, session.trustVersion]);
     await tx.query(endEarlier, [node.id, now]);
     await tx.query(insertSession, sessionValues(session, epoch, now));
     await writeCapabilityLabels(tx, { nodeId: node.id, capabilities: session.capabilities, now: session.now });
@@ -136,8 +144,9 @@ const sessionValues = (s: NewSession, epoch: number, now: Date): unknown[] => [
 
 const end = {
   name: 'session-end',
-  text: `with ended as (update node_sessions set ended_at = $2, end_reason = $3 where id = $1 and ended_at is null returning node_id, epoch)
-         update node_queue q set owner_gateway = null from ended e where q.node_id = e.node_id and q.epoch = e.epoch`,
+  text: `with gone as (delete from node_presence where session_id = $1 returning session_id)
+         update node_sessions set ended_at = $2, end_reason = $3
+         where id = $1 and ended_at is null and (select count(*) from gone) >= 0`,
 };
 
 /** Ends a session; one that was ended already stays as it was. */
@@ -147,7 +156,10 @@ export async function endSession(db: Executor, input: { readonly sessionId: stri
 
 const endAllOf = {
   name: 'session-end-gateway',
-  text: `update node_sessions set ended_at = $2, end_reason = $3 where gateway_id = $1 and ended_at is null returning id`,
+  text: `with open as (select id from node_sessions where gateway_id = $1 and ended_at is null),
+           gone as (delete from node_presence where session_id in (select id from open) returning session_id)
+         update node_sessions set ended_at = $2, end_reason = $3
+         where id in (select id from open) and ended_at is null and (select count(*) from gone) >= 0 returning id`,
 };
 
 /** Ends what a gateway left open when it died; it calls this before it listens. @returns how many */
@@ -167,15 +179,18 @@ export interface SessionTouch {
 
 const touch = {
   name: 'session-touch',
-  text: `update node_sessions s set
-           last_seen_at = greatest(s.last_seen_at, t.seen),
-           trust_version = greatest(s.trust_version, t.trust_version),
+  text: `with input as (select * from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
+             as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256)),
+           present as (update node_presence p set last_seen_at = greatest(p.last_seen_at, t.seen),
+               trust_version = greatest(p.trust_version, t.trust_version)
+             from input t where p.session_id = t.id returning p.session_id, p.last_seen_at, p.trust_version)
+         update node_sessions s set
+           last_seen_at = present.last_seen_at,
+           trust_version = present.trust_version,
            daemon_version = coalesce(t.daemon_version, s.daemon_version),
            approver_set_epoch = coalesce(t.set_epoch, s.approver_set_epoch),
            approver_set_sha256 = coalesce(t.set_sha256, s.approver_set_sha256)
-         from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
-           as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256)
-         where s.id = t.id and s.ended_at is null
+         from present join input t on t.id = present.session_id where s.id = present.session_id
          returning s.id`,
 };
 
@@ -247,8 +262,8 @@ export async function findOpenSession(db: Executor, nodeId: string): Promise<Ses
 
 const connectedVersions = {
   name: 'sessions-versions',
-  text: `select node_id as "nodeId", trust_version as "trustVersion" from node_sessions
-         where ended_at is null and last_seen_at >= $1 and node_id <> all($2::text[]) order by node_id`,
+  text: `select node_id as "nodeId", trust_version as "trustVersion" from node_presence
+         where last_seen_at >= $1 and node_id <> all($2::text[]) order by node_id`,
 };
 
 /** Every connected node with the version it reported: the input of a gate, for the evidence (H-17). */
@@ -260,21 +275,20 @@ export const connectedNodeVersions = (
 
 const fleet = {
   name: 'fleet-facts',
-  text: `select count(*) filter (where last_seen_at >= $2 and node_id <> all($3::text[])) as connected,
-           count(*) filter (where last_seen_at >= $2 and node_id <> all($3::text[]) and coalesce(trust_version, 0) < $1) as behind,
+  text: `select count(*) filter (where last_seen_at >= $2) as connected,
+           count(*) filter (where last_seen_at >= $2 and coalesce(trust_version, 0) < $1) as behind,
            max(last_seen_at) as "lastPresenceWriteAt",
            (select count(*) from nodes where state = 'active') as "knownNodes",
-           (select coalesce(jsonb_agg(jsonb_build_object('nodeId', b.node_id, 'trustVersion', b.trust_version, 'daemonVersion', b.daemon_version)), '[]')
-              from (select node_id, trust_version, daemon_version from node_sessions
-                    where ended_at is null and (trust_version < $1 or trust_version is null) and last_seen_at >= $2
-                      and node_id <> all($3::text[])
-                    order by trust_version nulls first, node_id limit 6) b) as sample
-         from node_sessions where ended_at is null`,
+           (select coalesce(jsonb_agg(jsonb_build_object('nodeId', b.node_id, 'trustVersion', b.trust_version,
+                'daemonVersion', coalesce(s.daemon_version, '')) order by b.trust_version nulls first, b.node_id), '[]')
+              from (select node_id, session_id, trust_version from node_presence
+                    where (trust_version < $1 or trust_version is null) and last_seen_at >= $2 and node_id <> all($3::text[])
+                    order by trust_version nulls first, node_id limit 6) b left join node_sessions s on s.id = b.session_id) as sample
+         from node_presence where node_id <> all($3::text[])`,
 };
 
 /**
- * What the fleet gate is judged by, in one statement over the open sessions (ROT-020 to ROT-025): a node has at most one, so
- * rows are nodes. NULL and 0 count as behind. `excluded` nodes count neither as connected nor as behind.
+ * What the fleet gate is judged by, in one statement over the nodes with an open session (ROT-020 to ROT-025). NULL and 0 count as behind. `excluded` nodes count neither as connected nor as behind.
  */
 export async function fleetFacts(
   db: Executor,

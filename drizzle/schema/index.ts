@@ -8,5 +8,5 @@ export { joinTokens, renewReplays } from './join.ts';
 export { nodeCerts, nodes, revocationCounter, sites } from './nodes.ts';
 export { bundleFreshness, controlProcesses, pkiBundle, workerCerts } from './processes.ts';
 export { rotationEvidence, rotationOverrides } from './rotations.ts';
-export { nodeSessions } from './sessions.ts';
+export { nodePresence, nodeSessions } from './sessions.ts';
 export { trustBundleHistory, trustBundleState } from './trust.ts';

@@ -22,3 +22,10 @@ export const nodeSessions = pgTable('node_sessions', {
   approverSetEpoch: int8('approver_set_epoch'),
   approverSetSha256: bytea('approver_set_sha256'),
 });
+
+export const nodePresence = pgTable('node_presence', {
+  nodeId: text('node_id').primaryKey(),
+  sessionId: uuid('session_id').notNull().unique(),
+  lastSeenAt: instantColumn('last_seen_at').notNull(),
+  trustVersion: int8('trust_version'),
+});

@@ -140,7 +140,7 @@ describe('presence', () => {
   });
 
   it('keeps presence writes inside their page: no index holds what they change', async () => {
-    const indexes = await used.db.query<{ definition: string }>({ text: `select indexdef as definition from pg_indexes where tablename = 'node_sessions'` });
+    const indexes = await used.db.query<{ definition: string }>({ text: `select indexdef as definition from pg_indexes where tablename in ('node_sessions', 'node_presence')` });
     assert.deepEqual(indexes.filter(({ definition }) => definition.includes('last_seen_at')), []);
   });
 });

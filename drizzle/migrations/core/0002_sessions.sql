@@ -13,8 +13,7 @@ create table node_sessions (
   ended_at timestamptz,
   end_reason text
 ) with (fillfactor = 70);
--- One open session a node: a newer one ends the older in the same transaction. No index holds last_seen_at, so that the
--- batched presence writes stay inside their page (HOT).
+-- One open session a node: a newer one ends the older in the same transaction. No index holds last_seen_at (HOT).
 create unique index node_sessions_live on node_sessions (node_id) where ended_at is null;
 create index node_sessions_ended on node_sessions (ended_at) where ended_at is not null;
 create index node_sessions_node on node_sessions (node_id, epoch);
