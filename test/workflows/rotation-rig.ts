@@ -20,6 +20,10 @@ export async function runRotationWorkers(temporal: TestTemporal, world: Rotation
   return running([control, signing]);
 }
 
+/** One pair of workers for many worlds: each call of an activity goes to the world of the moment. */
+export const worldOf = (current: () => RotationWorld): RotationWorld =>
+  new Proxy({} as RotationWorld, { get: (_, name) => Reflect.get(current(), name) as unknown });
+
 export function running(workers: readonly Worker[]): RunningWorkers {
   const runs = workers.map((worker) => worker.run());
   let stopped: Promise<void> | undefined;
