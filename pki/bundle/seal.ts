@@ -60,9 +60,13 @@ export interface SealOptions {
 export function assertSealingSecret(secret: string | undefined): asserts secret is string {
   if (secret !== undefined && secret.length >= minSecretLength) return;
   const found = secret === undefined || secret === '' ? 'is not set' : `has ${secret.length} characters`;
-  throw new ControlError('MISSING_ENV', `BETTER_COMPUTE_SECRET ${found}: sealing the key bundle takes at least ${minSecretLength} characters`, {
-    details: { reason: 'secret-too-short', hint: 'set it, for example: export BETTER_COMPUTE_SECRET=$(openssl rand -base64 48)' },
-  });
+  throw new ControlError(
+    'MISSING_ENV',
+    `BETTER_COMPUTE_SECRET ${found}: sealing the key bundle takes at least ${minSecretLength} characters`,
+    {
+      details: { reason: 'secret-too-short', hint: 'set it, for example: export BETTER_COMPUTE_SECRET=$(openssl rand -base64 48)' },
+    },
+  );
 }
 
 /** Seals in the current form. @throws MISSING_ENV for a secret under 32 characters */

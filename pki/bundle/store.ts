@@ -43,7 +43,11 @@ export const nextGeneration = (bundle: PkiBundle): PkiBundle => ({ ...bundle, ge
  * @param secret seals the answer; undefined keeps an unsealed bundle unsealed (KEY-023, CLI-030)
  * @throws what `openBundle`, `encodeBundle` and `change` throw; CONFLICT when other writers were faster five times
  */
-export async function updateBundle(store: BundleStore, secret: string | undefined, change: BundleChange): Promise<UpdatedBundle> {
+export async function updateBundle(
+  store: Pick<BundleStore, 'read' | 'replace'>,
+  secret: string | undefined,
+  change: BundleChange,
+): Promise<UpdatedBundle> {
   let lost: unknown;
   for (let attempt = 0; attempt < attempts; attempt++) {
     const stored = await store.read();

@@ -11,9 +11,9 @@ import type { Deployment, NodeTrust } from './deployment.ts';
 
 const connected = {
   name: 'pki-connected-trust',
-  text: `select distinct on (node_id) node_id as "nodeId", trust_version as "trustVersion", last_seen_at as "lastSeenAt",
-           approver_set_epoch as "approverSetEpoch", encode(approver_set_sha256, 'hex') as "approverSetSha256"
-         from node_sessions where ended_at is null and last_seen_at >= $1 order by node_id, started_at desc`,
+  text: `select p.node_id as "nodeId", p.trust_version as "trustVersion", p.last_seen_at as "lastSeenAt",
+           s.approver_set_epoch as "approverSetEpoch", encode(s.approver_set_sha256, 'hex') as "approverSetSha256"
+         from node_presence p left join node_sessions s on s.id = p.session_id where p.last_seen_at >= $1 order by p.node_id`,
 };
 
 export function createDatabaseDeployment(url: string, now: () => number): Deployment {

@@ -18,7 +18,7 @@ import { createWhole } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
 import { writePins } from './pins-view.ts';
-import { bundlePathOf, fileStoreOf, pkiOption, secretOf } from './source.ts';
+import { type BundleSource, pkiOption, secretOf, withSource } from './source.ts';
 
 export interface PkiInitOptions extends CommonOptions {
   readonly trustDomain: string;
@@ -47,23 +47,31 @@ export function newPkiInit(run: (options: PkiInitOptions) => Promise<void>): Com
 /** CLI-001 to CLI-010. */
 export async function pkiInitRun(options: PkiInitOptions, ports: Ports): Promise<void> {
   const sealing = sealingOf(options, secretOf(ports));
-  const path = bundlePathOf(options.pki, ports);
-  const rootPath = options.offlineRoot === null ? null : resolve(options.offlineRoot);
-  if (rootPath === path)
-    throw new ControlError('INVALID_INPUT', `--offline-root and the key bundle are both ${path}`, { details: { reason: 'same-file' } });
-  for (const file of rootPath === null ? [path] : [path, rootPath]) assertAbsent(file);
-  const { bundle, rootKey } = await create(options, ports.io.now());
-  const text = encodeBundle(bundle, sealing);
-  // The root first: a bundle whose root key was lost could never replace a CA.
-  if (rootPath !== null && rootKey !== null) await createWhole(rootPath, rootKey);
+  await withSource(options.pki, ports, async (source) => {
+    const rootPath = options.offlineRoot === null ? null : resolve(options.offlineRoot);
+    if (rootPath === source.name) {
+      throw new ControlError('INVALID_INPUT', `--offline-root and the key bundle are both ${rootPath}`, {
+        details: { reason: 'same-file' },
+      });
+    }
+    for (const file of rootPath === null ? [source.name] : [source.name, rootPath]) assertAbsent(file);
+    const { bundle, rootKey } = await create(options, ports.io.now());
+    const text = encodeBundle(bundle, sealing);
+    await writeBoth(source, text, { rootPath, rootKey });
+    ports.io.err(`wrote ${source.name}${rootPath === null ? '' : ` and the root key ${rootPath}: keep it off the servers`}`);
+    writePins(describePins(readPublicBundle(text), sealing.secret !== undefined), ports, options.json);
+  });
+}
+
+/** The root first: a bundle whose root key was lost could never replace a CA. */
+async function writeBoth(source: BundleSource, text: string, root: { rootPath: string | null; rootKey: string | null }): Promise<void> {
+  if (root.rootPath !== null && root.rootKey !== null) await createWhole(root.rootPath, root.rootKey);
   try {
-    await fileStoreOf(options.pki, ports).create(text);
+    await source.create(text);
   } catch (error) {
-    if (rootPath !== null) await unlink(rootPath);
+    if (root.rootPath !== null) await unlink(root.rootPath);
     throw error;
   }
-  ports.io.err(`wrote ${path}${rootPath === null ? '' : ` and the root key ${rootPath}: keep it off the servers`}`);
-  writePins(describePins(readPublicBundle(text), sealing.secret !== undefined), ports, options.json);
 }
 
 function sealingOf({ plaintext }: PkiInitOptions, secret: string | undefined): EncodeBundleOptions {

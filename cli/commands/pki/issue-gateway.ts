@@ -11,7 +11,7 @@ import { replaceWhole } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
-import { fileStoreOf, openOptionsOf, pkiOption } from './source.ts';
+import { openOptionsOf, pkiOption, withSource } from './source.ts';
 
 /** Serving certificates: two weeks unless asked, a quarter of a year at most (A-PKI-11). */
 const defaultDays = 14;
@@ -55,7 +55,7 @@ function parseDays(value: string): number {
 
 /** CLI-021 to CLI-026, TLS-021. */
 export async function pkiIssueGatewayRun(options: PkiIssueGatewayOptions, ports: Ports): Promise<void> {
-  const { text } = await fileStoreOf(options.pki, ports).read();
+  const { text } = await withSource(options.pki, ports, (source) => source.read());
   const bundle = openBundle(text, openOptionsOf(ports));
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const { certificate, chain } = await createAuthorities(bundle).issueGateway({

@@ -1,7 +1,8 @@
 /** The pins of a bundle for people: one `name: value` a line, under the names that --json has. */
-import type { BundlePins, CertificateFacts, CommandRootPins } from '../../../pki/bundle/index.ts';
+import { authenticateBundle, type BundlePins, type CertificateFacts, type CommandRootPins } from '../../../pki/bundle/index.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
+import { secretOf, withSource } from './source.ts';
 
 export function writePins(pins: BundlePins, ports: Ports, json: boolean): void {
   if (json) writeJson(ports.io, pins);
@@ -25,10 +26,20 @@ export const rootLine = (root: CommandRootPins): string =>
 const factsLine = ({ sha256, count, serial, notAfter }: CertificateFacts): string =>
   `${sha256} (${count} certificate${count === 1 ? '' : 's'}, serial ${serial}, until ${notAfter})`;
 
-/** CLI-016: said whenever nothing vouches for what is shown. */
-export function warnUnauthenticated(ports: Ports, path: string, hasSecret: boolean): void {
-  const remedy = hasSecret
-    ? 'compare them, then seal it: better-compute pki reseal'
-    : 'set BETTER_COMPUTE_SECRET to check them against the seal';
-  ports.io.err(`warning: nothing vouches for these pins: whoever can write ${path} chooses them (${remedy})`);
+/**
+ * Reads a bundle as one that is only looked at: checked against its seal where there is a secret, and with a warning
+ * whenever nothing vouches for it (CLI-014 to CLI-017).
+ */
+export async function readShown(flag: string | null, ports: Ports): Promise<{ text: string; authenticated: boolean }> {
+  const { text, name } = await withSource(flag, ports, async (source) => ({ ...(await source.read()), name: source.name }));
+  const secret = secretOf(ports);
+  const authenticated = secret !== undefined && authenticateBundle(text, secret).authenticated;
+  if (!authenticated) {
+    const remedy =
+      secret === undefined
+        ? 'set BETTER_COMPUTE_SECRET to check them against the seal'
+        : 'compare them, then seal it: better-compute pki reseal';
+    ports.io.err(`warning: nothing vouches for these pins: whoever can write ${name} chooses them (${remedy})`);
+  }
+  return { text, authenticated };
 }

@@ -13,7 +13,7 @@ import {
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
 import { writePins } from './pins-view.ts';
-import { fileStoreOf, pkiOption, secretOf } from './source.ts';
+import { type BundleSource, pkiOption, secretOf, withSource } from './source.ts';
 
 export interface PkiResealOptions extends CommonOptions {
   readonly pki: string | null;
@@ -32,17 +32,27 @@ export function newPkiReseal(run: (options: PkiResealOptions) => Promise<void>):
 }
 
 /** CLI-037 to CLI-047. */
-export async function pkiResealRun({ pki, json, acceptUnauthenticated }: PkiResealOptions, ports: Ports): Promise<void> {
+export async function pkiResealRun(options: PkiResealOptions, ports: Ports): Promise<void> {
   const secret = secretOf(ports);
   assertSealingSecret(secret);
-  const store = fileStoreOf(pki, ports);
-  const { text, revision } = await store.read();
+  const resealed = await withSource(options.pki, ports, (source) => reseal(source, { secret, options, ports }));
+  writePins(describePins(readPublicBundle(resealed), true), ports, options.json);
+}
+
+interface ResealInput {
+  readonly secret: string;
+  readonly options: PkiResealOptions;
+  readonly ports: Ports;
+}
+
+async function reseal(source: BundleSource, { secret, options: { json, acceptUnauthenticated }, ports }: ResealInput): Promise<string> {
+  const { text, revision } = await source.read();
   const { unauthenticated } = authenticateBundle(text, secret);
   if (unauthenticated && !acceptUnauthenticated) throw refusal(describePins(readPublicBundle(text), false), ports, json);
   const resealed = encodeBundle(nextGeneration(openBundle(text, { secret, allowUnauthenticated: unauthenticated })), { secret });
-  await store.replace(resealed, revision);
-  ports.io.err(`sealed ${store.path}`);
-  writePins(describePins(readPublicBundle(resealed), true), ports, json);
+  await source.replace(resealed, revision);
+  ports.io.err(`sealed ${source.name}`);
+  return resealed;
 }
 
 /** For people the pins stand above the error; for machines they are in it. */

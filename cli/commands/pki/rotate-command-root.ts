@@ -17,7 +17,7 @@ import { writeJson } from '../../io.ts';
 import { type Deployment, getDeployment, type PkiPorts } from './deployment.ts';
 import { dropGate, switchGate } from './gates.ts';
 import { rootLine } from './pins-view.ts';
-import { assertMayWriteBack, fileStoreOf, pkiOption, secretOf } from './source.ts';
+import { assertMayWriteBack, pkiOption, secretOf, withSource } from './source.ts';
 
 const stages = ['add', 'switch', 'drop'] as const;
 type Stage = (typeof stages)[number];
@@ -53,14 +53,14 @@ export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotat
 export async function pkiRotateCommandRootRun(options: PkiRotateOptions, ports: PkiPorts): Promise<void> {
   assertMayWriteBack(ports);
   const forcedReason = forcedReasonOf(options);
-  const store = fileStoreOf(options.pki, ports);
-  const { bundle } = await updateBundle(store, secretOf(ports), async (before) => {
+  const change = async (before: PkiBundle): Promise<PkiBundle> => {
     const step = await steps[options.stage]({ bundle: before, options, forcedReason, ports });
     // A step that repeats one is out of order for a person: the rotation has gone past it (ROT-012).
     if (!step.changed)
       throw new ControlError('INVALID_STATE', `${options.stage}: this rotation is past that step`, { details: { reason: 'out-of-order' } });
     return step.bundle;
-  });
+  };
+  const { bundle } = await withSource(options.pki, ports, (source) => updateBundle(source, secretOf(ports), change));
   report(bundle, options, ports);
 }
 

@@ -1,9 +1,9 @@
 import { Command } from 'commander';
-import { authenticateBundle, describePins, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { describePins, readPublicBundle } from '../../../pki/bundle/index.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
-import { warnUnauthenticated, writePins } from './pins-view.ts';
-import { bundlePathOf, fileStoreOf, pkiOption, secretOf } from './source.ts';
+import { readShown, writePins } from './pins-view.ts';
+import { pkiOption } from './source.ts';
 
 export interface PkiShowOptions extends CommonOptions {
   readonly pki: string | null;
@@ -19,9 +19,6 @@ export function newPkiShow(run: (options: PkiShowOptions) => Promise<void>): Com
 
 /** CLI-013 to CLI-016, A-PKI-09. */
 export async function pkiShowRun({ pki, json }: PkiShowOptions, ports: Ports): Promise<void> {
-  const { text } = await fileStoreOf(pki, ports).read();
-  const secret = secretOf(ports);
-  const authenticated = secret !== undefined && authenticateBundle(text, secret).authenticated;
-  if (!authenticated) warnUnauthenticated(ports, bundlePathOf(pki, ports), secret !== undefined);
+  const { text, authenticated } = await readShown(pki, ports);
   writePins(describePins(readPublicBundle(text), authenticated), ports, json);
 }

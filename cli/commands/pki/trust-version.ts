@@ -2,14 +2,14 @@ import { Command } from 'commander';
 import { ControlError } from '../../../domain/errors.ts';
 import { showInstant } from '../../../domain/time.ts';
 import { settleTrustVersion } from '../../../domain/trust/version.ts';
-import { authenticateBundle, type PublicBundle, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { type PublicBundle, readPublicBundle } from '../../../pki/bundle/index.ts';
 import { approverSetDigest, noQuorum, type QuorumFields, trustContentDigest, trustContentOf } from '../../../pki/trust/index.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import { type Deployment, getDeployment, type NodeTrust, type PkiPorts, type Published } from './deployment.ts';
-import { warnUnauthenticated } from './pins-view.ts';
+import { readShown } from './pins-view.ts';
 import { quorumOf } from './published-quorum.ts';
-import { bundlePathOf, fileStoreOf, pkiOption, secretOf } from './source.ts';
+import { pkiOption } from './source.ts';
 
 export interface PkiTrustVersionOptions extends CommonOptions {
   readonly pki: string | null;
@@ -26,7 +26,7 @@ export function newPkiTrustVersion(run: (options: PkiTrustVersionOptions) => Pro
 /** CLI-060 to CLI-073, C40. */
 export async function pkiTrustVersionRun({ pki, json }: PkiTrustVersionOptions, ports: PkiPorts): Promise<void> {
   const floorOption = parseFloor(ports.io.env['BETTER_COMPUTE_TRUST_VERSION']);
-  const bundle = await readBundle(pki, ports);
+  const bundle = readPublicBundle((await readShown(pki, ports)).text);
   const deployment = await getDeployment(ports, 'trust-version', '');
   try {
     const published = await deployment.published();
@@ -41,14 +41,6 @@ export async function pkiTrustVersionRun({ pki, json }: PkiTrustVersionOptions, 
   } finally {
     await deployment.close();
   }
-}
-
-async function readBundle(pki: string | null, ports: PkiPorts): Promise<PublicBundle> {
-  const { text } = await fileStoreOf(pki, ports).read();
-  const secret = secretOf(ports);
-  if (secret === undefined || !authenticateBundle(text, secret).authenticated)
-    warnUnauthenticated(ports, bundlePathOf(pki, ports), secret !== undefined);
-  return readPublicBundle(text);
 }
 
 function parseFloor(text: string | undefined): number {

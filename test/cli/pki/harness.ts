@@ -8,7 +8,7 @@ import { register } from '../../../cli/commands/pki/index.ts';
 import { toExit, writeExit } from '../../../cli/exit.ts';
 import type { CliIo } from '../../../cli/io.ts';
 import { createPorts } from '../../../cli/ports.ts';
-import { type PkiBundle, openBundle } from '../../../pki/bundle/index.ts';
+import { openBundle, type PkiBundle } from '../../../pki/bundle/index.ts';
 import { now, secret } from '../../pki/support.ts';
 
 export interface Run {

@@ -100,7 +100,12 @@ describe('better-compute pki init', () => {
     ['A-PKI-07 --plaintext beside the secret', [...init, '--plaintext'], 2, /--plaintext and BETTER_COMPUTE_SECRET exclude each other/],
     ['an unknown flag', [...init, '--overwrite'], 2, /unknown option '--overwrite'/],
     ['a stray argument', [...init, 'now'], 2, /too many arguments/],
-    ['the root key in the place of the bundle', [...init, '--pki', '/nowhere/x', '--offline-root', '/nowhere/x'], 2, /are both \/nowhere\/x/],
+    [
+      'the root key in the place of the bundle',
+      [...init, '--pki', '/nowhere/x', '--offline-root', '/nowhere/x'],
+      2,
+      /are both \/nowhere\/x/,
+    ],
     ['a folder that cannot be made', [...init, '--pki', '/dev/null/pki.json'], 3, /cannot be written \(E[A-Z]+\)/],
   ];
   for (const [name, argv, exitCode, message] of bad) {

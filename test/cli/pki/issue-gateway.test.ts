@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { day } from '../../../domain/time.ts';
 import { parseCertificate, parsePemCertificates, spkiOf, spkiPin, verifyChain } from '../../../pki/x509/index.ts';
 import { now, trustDomain } from '../../pki/support.ts';
@@ -80,7 +80,9 @@ describe('better-compute pki issue-gateway', () => {
     bench.at(now);
     const read = (name: string): Buffer => readFileSync(bench.path(`served/${name}`));
     const files = { key: read('gateway.key'), cert: read('gateway.crt'), ca: read('node-ca.pem') };
-    const server = createServer({ ...files, minVersion: 'TLSv1.3', requestCert: true, rejectUnauthorized: false }, (socket) => socket.end());
+    const server = createServer({ ...files, minVersion: 'TLSv1.3', requestCert: true, rejectUnauthorized: false }, (socket) =>
+      socket.end(),
+    );
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const { port } = server.address() as AddressInfo;
     const ca = new X509Certificate(bench.bundle().rootCa.certificate.der).toString();
@@ -98,7 +100,13 @@ describe('better-compute pki issue-gateway', () => {
     copyFileSync(join(import.meta.dirname, '../../golden/bundles/former.json'), bench.path('former.json'));
     const flags = ['--out', bench.path('former'), '--pki', bench.path('former.json')];
     const refused = await issue(...flags);
-    assert.deepEqual([refused.exitCode, /nothing vouches for the key bundle.*\nhint: compare its pins and seal it: better-compute pki reseal/.test(refused.err)], [3, true]);
+    assert.deepEqual(
+      [
+        refused.exitCode,
+        /nothing vouches for the key bundle.*\nhint: compare its pins and seal it: better-compute pki reseal/.test(refused.err),
+      ],
+      [3, true],
+    );
     bench.env['BETTER_COMPUTE_PKI_ALLOW_UNAUTHENTICATED'] = '1';
     assert.equal((await issue(...flags)).exitCode, 0);
     delete bench.env['BETTER_COMPUTE_PKI_ALLOW_UNAUTHENTICATED'];
@@ -111,10 +119,14 @@ describe('better-compute pki issue-gateway', () => {
   const good: readonly [string, string[], (leaf: ReturnType<typeof parseCertificate>) => void][] = [
     ['1 day', ['--days', '1'], (leaf) => assert.equal(leaf.notAfter - now, day)],
     ['90 days', ['--days', '90'], (leaf) => assert.equal(leaf.notAfter - now, 90 * day)],
-    ['several names and addresses', ['--san', 'b.example.com', '192.0.2.1', '2001:db8::1'], (leaf) => {
-      assert.deepEqual(leaf.dnsSans, ['gw.eu-1.compute.example.com', 'b.example.com']);
-      assert.deepEqual(leaf.ipSans, ['192.0.2.1', '2001:db8::1']);
-    }],
+    [
+      'several names and addresses',
+      ['--san', 'b.example.com', '192.0.2.1', '2001:db8::1'],
+      (leaf) => {
+        assert.deepEqual(leaf.dnsSans, ['gw.eu-1.compute.example.com', 'b.example.com']);
+        assert.deepEqual(leaf.ipSans, ['192.0.2.1', '2001:db8::1']);
+      },
+    ],
   ];
   for (const [name, flags, check] of good) {
     it(`CLI-027 takes ${name}`, async () => {
@@ -135,7 +147,11 @@ describe('better-compute pki issue-gateway', () => {
     ['0 days', ['pki', 'issue-gateway', '--san', 'gw', '--days', '0'], /argument '0' is invalid\. It must be a whole number from 1 to 90/],
     ['91 days', ['pki', 'issue-gateway', '--san', 'gw', '--days', '91'], /from 1 to 90/],
     ['days that are no number', ['pki', 'issue-gateway', '--san', 'gw', '--days', '7d'], /from 1 to 90/],
-    ['an upper-case name', ['pki', 'issue-gateway', '--san', 'GW.example.com'], /--san GW\.example\.com is neither a lower-case DNS name nor an IP address/],
+    [
+      'an upper-case name',
+      ['pki', 'issue-gateway', '--san', 'GW.example.com'],
+      /--san GW\.example\.com is neither a lower-case DNS name nor an IP address/,
+    ],
     ['a wild card', ['pki', 'issue-gateway', '--san', '*.example.com'], /neither a lower-case DNS name/],
     ['a URL', ['pki', 'issue-gateway', '--san', 'https://gw'], /neither a lower-case DNS name/],
     ['an empty name', ['pki', 'issue-gateway', '--san', ''], /neither a lower-case DNS name/],

@@ -20,7 +20,11 @@ describe('better-compute pki show', () => {
   it('CLI-014 CLI-018 with the secret: the pins, authenticated, word for word', async () => {
     put('current');
     assert.deepEqual(await bench.run('pki', 'show'), { exitCode: 0, out: readFileSync(golden('cli/pki-show.txt'), 'utf8'), err: '' });
-    assert.deepEqual(await bench.run('pki', 'show', '--json'), { exitCode: 0, out: readFileSync(golden('cli/pki-show.json'), 'utf8'), err: '' });
+    assert.deepEqual(await bench.run('pki', 'show', '--json'), {
+      exitCode: 0,
+      out: readFileSync(golden('cli/pki-show.json'), 'utf8'),
+      err: '',
+    });
   });
 
   it('CLI-013 CLI-015 CLI-016 without the secret: the same pins, unauthenticated, and a warning', async () => {
