@@ -58,24 +58,22 @@ export const makeCertificate = async ({ template, issuer, signer }: MakeCertific
 
 const invalid = (reason: string, message: string): ControlError => new ControlError('INVALID_INPUT', message, { details: { reason } });
 
-const assertTemplate = ({
-  isCa,
-  pathLen,
-  keyUsage,
-  notBefore,
-  notAfter,
-  subject,
-  spki,
-  uriSans,
-  dnsSans,
-  ipSans,
-}: CertificateTemplate): void => {
-  assertP256Spki(spki);
+const assertTemplate = (template: CertificateTemplate): void => {
+  const { notBefore, notAfter, isCa, keyUsage } = template;
+  assertP256Spki(template.spki);
   if (notBefore % 1_000 !== 0 || notAfter % 1_000 !== 0 || notAfter < notBefore)
     throw invalid('validity', `not a period in whole seconds: ${notBefore} to ${notAfter}`);
   if (isCa !== keyUsage.includes('keyCertSign')) throw invalid('key-usage', 'an authority signs certificates, and nothing else does');
+  assertPathLength(template);
+  assertNamed(template);
+};
+
+const assertPathLength = ({ isCa, pathLen }: CertificateTemplate): void => {
   if (pathLen !== null && !(isCa && Number.isInteger(pathLen) && pathLen >= 0 && pathLen < 128))
     throw invalid('path-length', `not a path length: ${pathLen}`);
+};
+
+const assertNamed = ({ isCa, subject, uriSans, dnsSans, ipSans }: CertificateTemplate): void => {
   if (subject.length === 0 && (isCa || uriSans.length + dnsSans.length + ipSans.length === 0))
     throw invalid('subject', 'a certificate without names says nothing');
 };

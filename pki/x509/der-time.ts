@@ -47,14 +47,19 @@ export const readDerTime = (reader: DerReader): number => {
     throw malformed('time', 'a time is not in the form YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ');
   const written = digitsAt(content, 0, yearDigits);
   const year = !isUtc ? written : written < 50 ? 2000 + written : 1900 + written;
-  const month = digitsAt(content, yearDigits, 2);
-  const date = digitsAt(content, yearDigits + 2, 2);
-  const hours = digitsAt(content, yearDigits + 4, 2);
-  const minutes = digitsAt(content, yearDigits + 6, 2);
-  const seconds = digitsAt(content, yearDigits + 8, 2);
-  const exists = month >= 1 && month <= 12 && date >= 1 && date <= daysOf(year, month) && hours < 24 && minutes < 60 && seconds < 60;
-  if (!exists) throw malformed('time', 'a time names a date that does not exist');
-  const ms = Date.UTC(year, month - 1, date, hours, minutes, seconds);
+  const ms = instantOf(year, content.subarray(yearDigits));
   if (!isUtc && ms < firstGeneralized) throw malformed('time', 'a time before 2050 is written as GeneralizedTime');
   return ms;
+};
+
+/** `rest` is MMDDHHMMSSZ. */
+const instantOf = (year: number, rest: Uint8Array): number => {
+  const month = digitsAt(rest, 0, 2);
+  const date = digitsAt(rest, 2, 2);
+  const hours = digitsAt(rest, 4, 2);
+  const minutes = digitsAt(rest, 6, 2);
+  const seconds = digitsAt(rest, 8, 2);
+  const isDate = month >= 1 && month <= 12 && date >= 1 && date <= daysOf(year, month);
+  if (!isDate || hours > 23 || minutes > 59 || seconds > 59) throw malformed('time', 'a time names a date that does not exist');
+  return Date.UTC(year, month - 1, date, hours, minutes, seconds);
 };

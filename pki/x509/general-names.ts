@@ -37,7 +37,7 @@ export const ipOctets = (text: string): Uint8Array | null => {
   const canonical = canonicalIpv6(text);
   if (canonical === null) return null;
   const [before, after = []] = canonical.split('::').map(wordsOf) as [number[], number[]?];
-  const words = [...before, ...new Array<number>(8 - before.length - after.length).fill(0), ...after];
+  const words = [...before, ...Array.from({ length: 8 - before.length - after.length }, () => 0), ...after];
   return Uint8Array.from(words.flatMap((word) => [word >> 8, word & 0xff]));
 };
 

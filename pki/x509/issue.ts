@@ -161,7 +161,7 @@ const roleSubjects = new Map<string, readonly NameAttribute[]>();
 
 /** One OU with the role; a CN where the profile has room for one. */
 const subjectOf = ({ role, commonName }: IssueLeafOptions, profile: LeafProfile): readonly NameAttribute[] => {
-  const chosen = role ?? (profile.roles[0] as string);
+  const chosen = role ?? profile.defaultRole;
   if (!profile.roles.includes(chosen)) throw invalid('role', `profile ${profile.kind} has no role ${JSON.stringify(chosen)}`);
   if (commonName !== undefined) {
     if (profile.names === 'agent') throw invalid('subject', 'the subject of an agent is its role and nothing else');

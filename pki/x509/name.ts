@@ -17,7 +17,6 @@ const maxWrittenCharacters = 64;
 const rolePrefix = 'bc-role:';
 const rolePattern = /^[a-z][a-z0-9-]{0,31}$/;
 const printablePattern = /^[A-Za-z0-9 '()+,./:=?-]*$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
 const controlPattern = /[\u0000-\u001f\u007f]/;
 
 /** 1 to 32 of a-z, 0-9 and `-`, a letter first (ID-023). */

@@ -27,8 +27,8 @@ export interface LeafProfile {
   readonly defaultLifetimeMs: number;
   readonly keyUsage: readonly KeyUsage[];
   readonly ekus: readonly string[];
-  /** The first is the default. */
   readonly roles: readonly string[];
+  readonly defaultRole: string;
   /** `agent`: a SPIFFE id, then statements. `host`: DNS names and addresses. `none`: no alternative names. */
   readonly names: 'agent' | 'host' | 'none';
 }
@@ -76,7 +76,15 @@ const leaf = (kind: LeafProfileName, rest: Omit<LeafProfile, 'kind' | 'keyUsage'
   Object.freeze({ kind, keyUsage: leafUsage, ...rest, roles: Object.freeze(rest.roles) });
 
 const agent = (kind: LeafProfileName, role: string, lifetimeMs: number): LeafProfile =>
-  leaf(kind, { issuedBy: 'nodeCa', maxLifetimeMs: lifetimeMs, defaultLifetimeMs: lifetimeMs, ekus: client, roles: [role], names: 'agent' });
+  leaf(kind, {
+    issuedBy: 'nodeCa',
+    maxLifetimeMs: lifetimeMs,
+    defaultLifetimeMs: lifetimeMs,
+    ekus: client,
+    roles: [role],
+    defaultRole: role,
+    names: 'agent',
+  });
 
 export const leafProfiles: Readonly<Record<LeafProfileName, LeafProfile>> = Object.freeze({
   // No extended key usage: the role and the root are what makes a command signer (SIGN-005, SIGN-006).
@@ -86,6 +94,7 @@ export const leafProfiles: Readonly<Record<LeafProfileName, LeafProfile>> = Obje
     defaultLifetimeMs: day,
     ekus: unrestricted,
     roles: ['worker'],
+    defaultRole: 'worker',
     names: 'none',
   }),
   node: agent('node', 'node', day),
@@ -98,6 +107,7 @@ export const leafProfiles: Readonly<Record<LeafProfileName, LeafProfile>> = Obje
     defaultLifetimeMs: 14 * day,
     ekus: server,
     roles: ['gateway'],
+    defaultRole: 'gateway',
     names: 'host',
   }),
   internal: leaf('internal', {
@@ -106,6 +116,7 @@ export const leafProfiles: Readonly<Record<LeafProfileName, LeafProfile>> = Obje
     defaultLifetimeMs: 14 * day,
     ekus: both,
     roles: ['internal', 'gateway', 'worker-tls'],
+    defaultRole: 'internal',
     names: 'host',
   }),
 });

@@ -8,7 +8,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { malformed } from './malformed.ts';
 
 /** SEQUENCE { SEQUENCE { id-ecPublicKey, prime256v1 }, BIT STRING (66 bytes, none unused) }, then 04. */
-const prefix = Buffer.from('3059301306072a8648ce3d020106082a8648ce3d030107034200' + '04', 'hex');
+const prefix = Buffer.from('3059301306072a8648ce3d020106082a8648ce3d03010703420004', 'hex');
 const spkiBytes = 91;
 const pointAt = 26;
 

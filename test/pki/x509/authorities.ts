@@ -2,7 +2,17 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { isControlError } from '../../../domain/errors.ts';
-import { type CaProfileName, type Certificate, issueCa, type Signer, signerFromPrivateKey } from '../../../pki/x509/index.ts';
+import {
+  type CaProfileName,
+  type Certificate,
+  type CertificateTemplate,
+  createCertificate,
+  issueCa,
+  oids,
+  parseCertificate,
+  type Signer,
+  signerFromPrivateKey,
+} from '../../../pki/x509/index.ts';
 
 export const trustDomain = 'fleet.example';
 /** 2027-03-04T05:06:07Z. */
@@ -60,6 +70,39 @@ export const createAuthorities = async (): Promise<Authorities> => {
     commandRoot: await createAuthority('commandRoot'),
   };
 };
+
+/** A certificate of any shape, signed by an authority or itself. */
+export const createOther = async (
+  change: Partial<CertificateTemplate>,
+  issuer: Authority | null,
+  key = createKey(),
+): Promise<Authority> => {
+  const certificate = await createCertificate({
+    template: {
+      serial: '0b',
+      subject: [{ oid: oids.commonName, value: 'made' }],
+      notBefore: now - 3_600_000,
+      notAfter: now + 3_600_000,
+      spki: key.spki,
+      isCa: false,
+      pathLen: null,
+      keyUsage: change.isCa === true ? ['keyCertSign'] : ['digitalSignature'],
+      ekus: [],
+      uriSans: [],
+      dnsSans: [],
+      ipSans: [],
+      ...change,
+    },
+    issuer: issuer === null ? 'self' : { certificate: issuer.certificate },
+    signer: (issuer ?? key).signer,
+  });
+  return { ...key, certificate, parsed: parseCertificate(certificate) };
+};
+/** A name for createOther, and that it is an authority. */
+export const named = (name: string): Pick<CertificateTemplate, 'isCa' | 'subject'> => ({
+  isCa: true,
+  subject: [{ oid: oids.commonName, value: name }],
+});
 
 /** Asserts code, reason and message of a refusal at once. */
 export const refusedWith =

@@ -82,7 +82,7 @@ describe('pki/x509 certificate requests', () => {
 });
 
 describeVectors('pki/x509 generated certificate requests', ['generated-csr', 'EXPECTED.json'], () => {
-  const said = readJsonVectors<Record<string, string>>('generated-csr', 'EXPECTED.json');
+  const said = readJsonVectors('generated-csr', 'EXPECTED.json') as Record<string, string>;
   const { nodeCa } = { nodeCa: createAuthorities().then((all) => all.nodeCa) };
   for (const file of listVectors('generated-csr', /\.der$/))
     it(`${file}: ${said[file]}`, async () => {

@@ -146,7 +146,7 @@ describe('pki/x509 node identity', () => {
       now,
     });
   });
-  const like = (change: Partial<Certificate>): Certificate => ({ ...leaf, ...change }) as Certificate;
+  const like = (change: Partial<Certificate>): Certificate => ({ ...leaf, ...change });
 
   it('ID-005 and ID-019 a certificate with a statement still is its node', () => {
     assert.deepEqual(
@@ -191,7 +191,7 @@ describe('pki/x509 node identity', () => {
 
 describeVectors('pki/x509 go-spiffe ids', ['go-spiffe', 'spiffe-id.json'], () => {
   it('takes no id that SPIFFE refuses, and of the valid ones those of our shape', () => {
-    const { valid, invalid } = readJsonVectors<{ valid: { id: string }[]; invalid: { id: string }[] }>('go-spiffe', 'spiffe-id.json');
+    const { valid, invalid } = readJsonVectors('go-spiffe', 'spiffe-id.json') as { valid: { id: string }[]; invalid: { id: string }[] };
     const isTaken = ({ id }: { id: string }): boolean => {
       try {
         return formatSpiffeId(parseSpiffeId(id)) === id;

@@ -35,10 +35,12 @@ export const signed = async (tbs: Uint8Array, key: Key, algorithm?: Uint8Array):
   return encodeDerSequence(tbs, algorithm ?? ecdsaWithSha256, encodeDerBitString(signature));
 };
 
+/** A certificate and the key of its issuer. */
+export type Source = readonly [der: Uint8Array, key: Key];
+
 /** The certificate with its signed part changed, signed by the key. */
 export const resigned = async (
-  der: Uint8Array,
-  key: Key,
+  [der, key]: Source,
   path: readonly number[],
   change: (found: DerNode) => DerNode | readonly DerNode[] | null,
 ): Promise<Uint8Array> => signed(encodeDerNode(replaceAt(node(der).children?.[0] as DerNode, path, change)), key);
@@ -48,7 +50,7 @@ export const at = Object.freeze({ version: 0, serial: 1, algorithm: 2, issuer: 3
 
 /** With one more extension at the end. */
 export const withExtension = (der: Uint8Array, key: Key, extension: Uint8Array): Promise<Uint8Array> =>
-  resigned(der, key, [at.extensions, 0], (list) => ({ ...list, children: [...(list.children ?? []), node(extension)] }));
+  resigned([der, key], [at.extensions, 0], (list) => ({ ...list, children: [...(list.children ?? []), node(extension)] }));
 
 /** An Extension value. */
 export const extension = (oid: string, value: Uint8Array, isCritical = false): Uint8Array =>
@@ -56,13 +58,12 @@ export const extension = (oid: string, value: Uint8Array, isCritical = false): U
 
 /** The extension whose OID has these content octets (hex), changed. */
 export const withChangedExtension = async (
-  der: Uint8Array,
-  key: Key,
+  [der, key]: Source,
   oid: string,
   change: (entry: DerNode) => DerNode | readonly DerNode[] | null,
 ): Promise<Uint8Array> => {
   const list = node(der).children?.[0]?.children?.[at.extensions]?.children?.[0]?.children ?? [];
   const index = list.findIndex((entry) => Buffer.from(entry.children?.[0]?.content ?? []).toString('hex') === oid);
   if (index === -1) throw new Error(`no extension ${oid}`);
-  return resigned(der, key, [at.extensions, 0, index], change);
+  return resigned([der, key], [at.extensions, 0, index], change);
 };

@@ -6,12 +6,14 @@ const root = resolve(process.cwd(), '../shared/vectors');
 
 export const hasVectors = (...path: string[]): boolean => existsSync(join(root, ...path));
 export const readVectors = (...path: string[]): Buffer => readFileSync(join(root, ...path));
-export const readJsonVectors = <T>(...path: string[]): T => JSON.parse(readVectors(...path).toString('utf8')) as T;
+export const readJsonVectors = (...path: string[]): unknown => JSON.parse(readVectors(...path).toString('utf8'));
 export const listVectors = (folder: string, ending: RegExp): string[] =>
   hasVectors(folder) ? readdirSync(join(root, folder)).filter((name) => ending.test(name)) : [];
 
 /** describe, or describe.skip with the reason in the title. */
 export const describeVectors = (title: string, path: readonly string[], body: () => void): void => {
   if (hasVectors(...path)) describe(title, body);
-  else describe.skip(`${title} (skipped: no vectors at ../shared/vectors/${path.join('/')})`, body);
+  // The body may read them at once, so it is not entered.
+  else
+    describe.skip(`${title} (skipped: no vectors at ../shared/vectors/${path.join('/')})`, () => it('needs the vectors', () => undefined));
 };
