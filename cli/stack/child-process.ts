@@ -153,7 +153,7 @@ function launch({ name, entry, args, env, logFile }: ChildDefinition): Launched 
 interface ReadyOptions {
   readonly name: string;
   readonly ended: Promise<string>;
-  readonly lastWords: () => string | null;
+  readonly lastWords: () => LastWords;
 }
 
 async function readiness(child: ChildProcess, { name, ended, lastWords: words }: ReadyOptions): Promise<void> {
@@ -181,21 +181,22 @@ function readyLine(child: ChildProcess): Promise<void> {
   });
 }
 
-function failure(name: string, what: string, words: string | null): ControlError {
-  return new ControlError('UNAVAILABLE', `${name} ${what}${words === null ? '' : `: ${words}`}`, {
-    details: { reason: 'process-did-not-start', process: name },
+function failure(name: string, what: string, { error, hint }: LastWords): ControlError {
+  return new ControlError('UNAVAILABLE', `${name} ${what}${error === null ? '' : `: ${error}`}`, {
+    details: { reason: 'process-did-not-start', process: name, ...(hint === null ? {} : { hint }) },
   });
 }
 
-/** The `error:` line a process of ours leaves behind. */
-function lastWords(logFile: string, from: number): string | null {
-  const text = readFileSync(logFile).subarray(from).toString('utf8');
-  return (
-    text
-      .split('\n')
-      .findLast((line) => line.startsWith('error: '))
-      ?.slice('error: '.length) ?? null
-  );
+/** The two lines a process of ours leaves behind. */
+interface LastWords {
+  readonly error: string | null;
+  readonly hint: string | null;
+}
+
+function lastWords(logFile: string, from: number): LastWords {
+  const lines = readFileSync(logFile).subarray(from).toString('utf8').split('\n');
+  const after = (beginning: string): string | null => lines.findLast((line) => line.startsWith(beginning))?.slice(beginning.length) ?? null;
+  return { error: after('error: '), hint: after('hint: ') };
 }
 
 async function end({ process: child, ended }: Launched): Promise<void> {

@@ -4,8 +4,11 @@
  * port when it is free and any free one otherwise, so that two stacks run side by side without a setting.
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { ControlError } from '../../domain/errors.ts';
+import { cacheFolder } from '../../scripts/engines/temporal.mjs';
 import { claimPort, isPortFree } from '../../scripts/lib/free-port.mjs';
+import { tryLock } from '../../scripts/lib/lock.mjs';
 
 interface PortRow {
   readonly usual: number;
@@ -37,32 +40,65 @@ export type Ports = Readonly<Record<PortName, number>>;
 
 const names = Object.keys(portTable) as PortName[];
 
+export interface ChosenPorts {
+  readonly ports: Ports;
+  /** Gives the reservations back. */
+  release(): void;
+}
+
 /**
  * @param file where the ports of the last start are kept
  * @throws PORT_TAKEN naming who asked; INVALID_CONFIG for a value that is no port
  */
-export async function choosePorts(env: NodeJS.ProcessEnv, file: string): Promise<Ports> {
+export async function choosePorts(env: NodeJS.ProcessEnv, file: string): Promise<ChosenPorts> {
   const last = readLast(file);
+  const reservations = createReservations(join(cacheFolder(env), 'ports'));
   const chosen: Partial<Record<PortName, number>> = {};
-  for (const name of names) chosen[name] = await choose(name, { env, last: last[name], taken: Object.values(chosen) });
+  try {
+    for (const name of names) chosen[name] = await choose(name, { env, last: last[name], reserve: reservations.reserve });
+  } catch (error) {
+    reservations.release();
+    throw error;
+  }
   const ports = chosen as Ports;
   writeFileSync(`${file}.new`, `${JSON.stringify(ports, null, 2)}\n`, { mode: 0o600 });
   renameSync(`${file}.new`, file);
-  return ports;
+  return { ports, release: reservations.release };
 }
 
-async function choose(
-  name: PortName,
-  { env, last, taken }: { env: NodeJS.ProcessEnv; last: number | undefined; taken: number[] },
-): Promise<number> {
+interface Choice {
+  readonly env: NodeJS.ProcessEnv;
+  readonly last: number | undefined;
+  readonly reserve: (port: number) => boolean;
+}
+
+async function choose(name: PortName, { env, last, reserve }: Choice): Promise<number> {
   const { usual, who, setBy, stays }: PortRow = portTable[name];
   const asked = setBy === null ? undefined : askedPort(env, setBy);
   if (asked !== undefined && asked !== 0) return claim(asked, who, setBy ?? '');
   if (asked === undefined && last !== undefined && stays) return claim(last, who, `the last start; ${setBy} moves it`);
-  for (const wish of asked === 0 ? [] : [last ?? 0, usual]) {
-    if (wish !== 0 && !taken.includes(wish) && (await isPortFree(wish))) return wish;
+  for (const wish of [last ?? 0, asked === 0 ? 0 : usual]) {
+    if (wish !== 0 && (await isPortFree(wish)) && reserve(wish)) return wish;
   }
   return claim(0, who, 'free choice');
+}
+
+/**
+ * Between the choice of a port and the moment its process binds it lie seconds, in which another stack that starts beside us
+ * would choose the same. A lock file a port, for the stacks of this user on this machine.
+ */
+function createReservations(folder: string) {
+  const locks: (() => void)[] = [];
+  return {
+    reserve(port: number): boolean {
+      const lock = tryLock(join(folder, String(port)));
+      if (lock.kind === 'taken') locks.push(() => lock.release());
+      return lock.kind === 'taken';
+    },
+    release(): void {
+      for (const release of locks.splice(0)) release();
+    },
+  };
 }
 
 function askedPort(env: NodeJS.ProcessEnv, name: string): number | undefined {

@@ -73,7 +73,8 @@ type Undo = (() => Promise<void> | void)[];
 async function startAll(home: StackHome, options: StackOptions, undo: Undo): Promise<Pick<Stack, 'addresses' | 'facts'>> {
   const { env, say, now, signal } = options;
   const trustDomain = env['BETTER_COMPUTE_TRUST_DOMAIN'] || 'better-compute.local';
-  const ports = await choosePorts(env, home.ports);
+  const { ports, release } = await choosePorts(env, home.ports);
+  undo.push(release);
   const materials = await prepareMaterials({ home, env, trustDomain, now: now() });
   if (materials.made.length > 0) say(`made: ${materials.made.join(', ')} (in ${home.root})`);
   await keepTlsFiles({ home, materials, options, undo });

@@ -6,7 +6,7 @@
  * go to an open place beside the system's other state (/var/lib/better-compute, else /var/tmp/better-compute), and the
  * state folder keeps a pointer with a random name: a deleted and newly made state folder never meets the old data.
  */
-import { mkdirSync, statSync } from 'node:fs';
+import { lstatSync, mkdirSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { SetupError } from '../lib/failure.mjs';
 import { runCommand } from '../lib/run-command.mjs';
@@ -63,9 +63,9 @@ export function openPlace(who) {
     } catch {
       continue;
     }
-    // Someone else's folder of that name in /var/tmp would let them exchange the binaries.
-    const { uid, mode } = statSync(place);
-    if (uid === 0 && (mode & 0o022) === 0 && canEnter(place, who)) return place;
+    // Someone else's folder (or link) of that name in /var/tmp would let them exchange the binaries.
+    const found = lstatSync(place);
+    if (found.isDirectory() && found.uid === 0 && (found.mode & 0o022) === 0 && canEnter(place, who)) return place;
   }
   throw new SetupError(
     `no folder that ${who.name} can enter was found for the database (tried /var/lib/better-compute and /var/tmp/better-compute)`,

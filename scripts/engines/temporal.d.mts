@@ -34,5 +34,8 @@ export interface FindTemporalOptions {
   readonly say?: (line: string) => void;
 }
 
+/** Where fetched engines are kept: shared by the checkouts of one user. */
+export function cacheFolder(env?: NodeJS.ProcessEnv): string;
+
 /** Path of the Temporal CLI. */
 export function findTemporal(options?: FindTemporalOptions): Promise<string>;

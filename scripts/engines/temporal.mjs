@@ -10,7 +10,7 @@ import { runCommand } from '../lib/run-command.mjs';
 import { endLeftOver, startKept } from './kept-engine.mjs';
 import { findTemporal } from './temporal-binary.mjs';
 
-export { findTemporal } from './temporal-binary.mjs';
+export { cacheFolder, findTemporal } from './temporal-binary.mjs';
 
 const pragmas = ['journal_mode=wal', 'synchronous=normal'];
 const dynamicConfig = [
