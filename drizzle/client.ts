@@ -44,8 +44,7 @@ export interface DatabaseOptions {
   readonly connectTimeoutMs?: number;
 }
 
-const int8 = 20;
-const timestamptz = 1184;
+const { INT8, TIMESTAMPTZ } = pg.types.builtins;
 
 function parseInt8(text: string): number {
   const value = Number(text);
@@ -53,14 +52,18 @@ function parseInt8(text: string): number {
   return value;
 }
 
-const parseInstantText = pg.types.getTypeParser(timestamptz);
+const parseInstantText = pg.types.getTypeParser(TIMESTAMPTZ);
 
-const typeParsers = {
-  getTypeParser(oid: number, format?: 'text' | 'binary') {
-    if (oid === int8) return parseInt8;
-    if (oid === timestamptz) return (text: string) => Number(parseInstantText(text));
-    return pg.types.getTypeParser(oid, format as 'text');
-  },
+const ownParsers: Readonly<Record<number, (text: string) => unknown>> = {
+  [INT8]: parseInt8,
+  [TIMESTAMPTZ]: (text) => Number(parseInstantText(text)),
+};
+
+type GetTypeParser = pg.CustomTypesConfig['getTypeParser'];
+
+const typeParsers: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: Parameters<GetTypeParser>[0], format?: 'text') =>
+    ownParsers[oid] ?? pg.types.getTypeParser(oid, format)) as GetTypeParser,
 };
 
 /** Unix milliseconds → what pg sends as timestamptz. */
@@ -104,7 +107,7 @@ async function inTransaction<T>(pool: pg.Pool, work: (tx: Executor) => Promise<T
   client.on('error', onError);
   try {
     await client.query('begin');
-    const result = await work(executor(client as unknown as Queries, drizzle(client)));
+    const result = await work(executor(client, drizzle(client)));
     await client.query('commit');
     return result;
   } catch (error) {

@@ -76,7 +76,9 @@ export function translateDatabaseError(error: unknown): ControlError {
   if (isControlError(error)) return error;
   const seen = (typeof error === 'object' && error !== null ? error : {}) as PgError;
   // drizzle wraps what pg threw; a failed dual-stack connect is an AggregateError.
-  const inner = [seen, seen.cause, ...(Array.isArray(seen.errors) ? seen.errors : [])].filter((e): e is PgError => typeof e === 'object' && e !== null);
+  const inner = [seen, seen.cause, ...(Array.isArray(seen.errors) ? seen.errors : [])].filter(
+    (e): e is PgError => typeof e === 'object' && e !== null,
+  );
   const ours = inner.find(isControlError);
   if (ours !== undefined) return ours;
   for (const candidate of inner) {

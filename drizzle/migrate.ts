@@ -92,7 +92,10 @@ async function apply(client: pg.PoolClient, known: readonly Migration[]): Promis
       await client.query('commit');
     } catch (cause) {
       await client.query('rollback');
-      throw new ControlError('INTERNAL', `migration ${migration.name} failed`, { cause, details: { reason: 'migration-failed', migration: migration.name } });
+      throw new ControlError('INTERNAL', `migration ${migration.name} failed`, {
+        cause,
+        details: { reason: 'migration-failed', migration: migration.name },
+      });
     }
   }
   return pending.map((migration) => migration.name);

@@ -45,13 +45,19 @@ const insert = {
  * @returns its place in the chain
  * @throws CONFLICT when the key names another event
  */
-export async function appendAudit(tx: Executor, event: AuditEvent, now: number): Promise<{ readonly seq: number; readonly appended: boolean }> {
+export async function appendAudit(
+  tx: Executor,
+  event: AuditEvent,
+  now: number,
+): Promise<{ readonly seq: number; readonly appended: boolean }> {
   const [counter] = await tx.query<{ seq: number; hash: Uint8Array }>(lockCounter);
   if (counter === undefined) throw new ControlError('INTERNAL', 'the audit counter is missing: migrate the database');
   const [known] = await tx.query<{ seq: number; actor: string; action: string; subject: string }>(findKey, [event.key]);
   if (known !== undefined) {
     if (known.action !== event.action || known.subject !== event.subject) {
-      throw new ControlError('CONFLICT', `audit key ${event.key} names another event`, { details: { reason: 'audit-key-used', key: event.key } });
+      throw new ControlError('CONFLICT', `audit key ${event.key} names another event`, {
+        details: { reason: 'audit-key-used', key: event.key },
+      });
     }
     return { seq: known.seq, appended: false };
   }
@@ -99,6 +105,7 @@ export async function verifyAuditChain(db: Executor): Promise<{ readonly events:
     }
   }
   const [counter] = await db.query<{ seq: number; hash: Uint8Array }>({ text: 'select seq, hash from audit_counter where id = 1' });
-  if (counter?.seq !== seq || !Buffer.from(counter.hash).equals(head)) throw tampered(counter?.seq ?? 0, 'is missing at the end of the chain');
+  if (counter?.seq !== seq || !Buffer.from(counter.hash).equals(head))
+    throw tampered(counter?.seq ?? 0, 'is missing at the end of the chain');
   return { events: seq, head };
 }

@@ -43,7 +43,9 @@ export function createDatabaseBundleStore({ db, now, log, pollMs = 2 * second }:
     async replace(text, expectedRevision) {
       const [row] = await db.query<{ revision: number }>(replace, [text, expectedRevision, instant(now())]);
       if (row === undefined) {
-        throw new ControlError('CONFLICT', `the stored key bundle is no longer revision ${expectedRevision}`, { details: { reason: 'bundle-changed' } });
+        throw new ControlError('CONFLICT', `the stored key bundle is no longer revision ${expectedRevision}`, {
+          details: { reason: 'bundle-changed' },
+        });
       }
       return { revision: String(row.revision) };
     },

@@ -40,7 +40,21 @@ function toStatus(row: StoredCommand): CommandStatus {
   if (state === undefined) throw new ControlError('INTERNAL', `command ${id} has state ${row.state}, which this version does not know`);
   const { outcome, payload, errorCode, errorMessage, startedAt } = row;
   const result = outcome === null ? null : { outcome, payload, errorCode: errorCode ?? '', errorMessage: errorMessage ?? '', startedAt };
-  return { id, nodeId, kind, state, finished: isFinished(state), reason: row.rejectReason, requestedBy, signerRoot, createdAt, deadline, ackedAt, finishedAt, result };
+  return {
+    id,
+    nodeId,
+    kind,
+    state,
+    finished: isFinished(state),
+    reason: row.rejectReason,
+    requestedBy,
+    signerRoot,
+    createdAt,
+    deadline,
+    ackedAt,
+    finishedAt,
+    result,
+  };
 }
 
 export async function findCommand(db: Executor, id: string): Promise<CommandStatus | undefined> {
@@ -66,7 +80,10 @@ const cancel = {
  * @returns false when it had ended before
  * @throws NOT_FOUND
  */
-export function cancelCommand(db: Database, input: { readonly id: string; readonly reason: string; readonly now: number }): Promise<boolean> {
+export function cancelCommand(
+  db: Database,
+  input: { readonly id: string; readonly reason: string; readonly now: number },
+): Promise<boolean> {
   return db.transaction(async (tx) => {
     const ended = await tx.query(cancel, [input.id, input.reason, instant(input.now)]);
     if (ended.length === 0) await getCommand(tx, input.id);
@@ -82,7 +99,10 @@ const cancelAll = {
 };
 
 /** Ends every unfinished command of a node whose identity ends: they were signed for that identity. In the caller's transaction. */
-export async function cancelCommandsOf(tx: Executor, input: { readonly nodeId: string; readonly reason: string; readonly now: number }): Promise<number> {
+export async function cancelCommandsOf(
+  tx: Executor,
+  input: { readonly nodeId: string; readonly reason: string; readonly now: number },
+): Promise<number> {
   const ended = await tx.query<{ id: string }>(cancelAll, [input.nodeId, input.reason, instant(input.now)]);
   await queueCompletions(
     tx,
@@ -131,7 +151,10 @@ export interface Reconciled {
 }
 
 /** What time alone changes in the logs: due commands enter, overdue ones end. Reads the clock it is given and nothing else. */
-export async function reconcileCommands(db: Database, input: { readonly now: number; readonly poke?: (nodeIds: readonly string[]) => void }): Promise<Reconciled> {
+export async function reconcileCommands(
+  db: Database,
+  input: { readonly now: number; readonly poke?: (nodeIds: readonly string[]) => void },
+): Promise<Reconciled> {
   const released = await releaseDueCommands(db, { now: input.now, limit: 500 });
   if (released.length > 0) input.poke?.(released);
   const expired = await expireCommands(db, { now: input.now });

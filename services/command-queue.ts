@@ -101,7 +101,8 @@ function judge(request: CommandRequest, now: number): Judged {
   if (!idForm.test(request.id)) return refuse('command-id', 'the id is not 1 to 400 printable ASCII characters');
   const spec = findCommandKind(request.kind) ?? refuse('unknown-kind', `there is no command kind ${request.kind}`);
   if (!(request.deadlineMs > now)) return refuse('deadline-past', `the deadline ${shown(request.deadlineMs)} is not in the future`);
-  if (request.deadlineMs > now + maxDeadlineMs) return refuse('deadline-far', `the deadline ${shown(request.deadlineMs)} is more than 31 days away`);
+  if (request.deadlineMs > now + maxDeadlineMs)
+    return refuse('deadline-far', `the deadline ${shown(request.deadlineMs)} is more than 31 days away`);
   if ((request.notBeforeMs ?? now) >= request.deadlineMs) return refuse('not-before', 'it would be due only after its deadline');
   const payload = parsePayload(request, spec) ?? refuse('payload', `the payload is not a ${spec.payload}`);
   return { request, spec, payload };
@@ -125,7 +126,8 @@ function parsePayload({ payload }: CommandRequest, spec: CommandKindSpec): Any |
 function assertDistinct(commands: readonly CommandRequest[]): void {
   const seen = new Set<string>();
   for (const { id } of commands) {
-    if (seen.has(id)) throw new ControlError('INVALID_INPUT', `command ${id} stands twice in one request`, { details: { reason: 'duplicate-id' } });
+    if (seen.has(id))
+      throw new ControlError('INVALID_INPUT', `command ${id} stands twice in one request`, { details: { reason: 'duplicate-id' } });
     seen.add(id);
   }
 }
@@ -156,12 +158,17 @@ async function factsOf(db: Database, judged: readonly Judged[]): Promise<Map<str
 
 function assertRunnable(request: CommandRequest, spec: CommandKindSpec, node: NodeFacts | undefined): void {
   const { nodeId, kind } = request;
-  if (node === undefined) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  if (node === undefined)
+    throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
   if (node.state !== 'active') {
-    throw new ControlError('INVALID_STATE', `node ${nodeId} is ${node.state}: it gets no commands`, { details: { reason: 'node-not-active', nodeId } });
+    throw new ControlError('INVALID_STATE', `node ${nodeId} is ${node.state}: it gets no commands`, {
+      details: { reason: 'node-not-active', nodeId },
+    });
   }
   if (!spec.roles.includes(node.role)) {
-    throw new ControlError('INVALID_INPUT', `${kind} is not for nodes of role ${node.role} (${nodeId})`, { details: { reason: 'wrong-role', nodeId } });
+    throw new ControlError('INVALID_INPUT', `${kind} is not for nodes of role ${node.role} (${nodeId})`, {
+      details: { reason: 'wrong-role', nodeId },
+    });
   }
 }
 
@@ -177,9 +184,20 @@ async function append(options: EnqueueOptions, judged: readonly Judged[], facts:
   return { appended, missing: judged.filter(({ request }) => !appended.has(request.id)) };
 }
 
-async function sign(options: EnqueueOptions, worker: WorkerKey, { request, spec, payload, node }: Judged & { node: NodeFacts }): Promise<NewCommand> {
+async function sign(
+  options: EnqueueOptions,
+  worker: WorkerKey,
+  { request, spec, payload, node }: Judged & { node: NodeFacts },
+): Promise<NewCommand> {
   const { trustDomain, now } = options;
-  const body = encodeBody({ request, payload, trustDomain, issuedAtMs: now, generation: node.identityGeneration, expiresAtMs: request.deadlineMs });
+  const body = encodeBody({
+    request,
+    payload,
+    trustDomain,
+    issuedAtMs: now,
+    generation: node.identityGeneration,
+    expiresAtMs: request.deadlineMs,
+  });
   return {
     id: request.id,
     nodeId: request.nodeId,
@@ -228,7 +246,10 @@ function encodeBody({ request, payload, trustDomain, issuedAtMs, generation, exp
  */
 async function assertSameContent({ db, trustDomain }: EnqueueOptions, judged: readonly Judged[]): Promise<Set<string>> {
   if (judged.length === 0) return new Set();
-  const stored = await readCommands(db, judged.map(({ request }) => request.id));
+  const stored = await readCommands(
+    db,
+    judged.map(({ request }) => request.id),
+  );
   const existing = judged.filter(({ request }) => stored.has(request.id));
   for (const { request, payload } of existing) {
     const row = stored.get(request.id) as StoredCommand;

@@ -30,7 +30,8 @@ const write = {
 export async function writeNodeSpec({ db, worker, trustDomain, nodeId, spec, now }: WriteSpecOptions): Promise<number> {
   const encoded = nodeSpecFromJson(spec);
   const stored = await findStoredSpec(db, nodeId);
-  if (stored === undefined) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  if (stored === undefined)
+    throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
   const unchanged = stored.body !== null && Buffer.from(nodeSpecFromJson(stored.spec as JsonObject)).equals(encoded);
   if (unchanged) return stored.generation;
   const key = await worker.current();

@@ -7,8 +7,8 @@
  * are connected where there are fewer.
  */
 import { ControlError } from '../domain/errors.ts';
-import { type Database, type Executor, instant } from '../drizzle/client.ts';
 import { connectedWithinMs } from '../domain/session/presence.ts';
+import { type Database, type Executor, instant } from '../drizzle/client.ts';
 
 /** What a process runs. */
 export interface BundleIdentity {
@@ -43,9 +43,13 @@ export async function assertBundleIsNewest(tx: Executor, bundle: BundleIdentity,
     );
   }
   if (newest.digest !== bundle.digest) {
-    throw new ControlError('STALE_BUNDLE', `two different key bundles call themselves generation ${bundle.generation}: keep one and restore it everywhere`, {
-      details: { reason: 'bundle-forked', generation: bundle.generation },
-    });
+    throw new ControlError(
+      'STALE_BUNDLE',
+      `two different key bundles call themselves generation ${bundle.generation}: keep one and restore it everywhere`,
+      {
+        details: { reason: 'bundle-forked', generation: bundle.generation },
+      },
+    );
   }
 }
 

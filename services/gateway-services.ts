@@ -15,7 +15,11 @@ export interface GatewayServicesOptions {
   readonly now: () => number;
 }
 
-const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({ certificate: nodeCa.certificate.der, spki: nodeCa.spki, signer: nodeCa.signer() });
+const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({
+  certificate: nodeCa.certificate.der,
+  spki: nodeCa.spki,
+  signer: nodeCa.signer(),
+});
 
 export function createGatewayServices({ db, bundle, log, now }: GatewayServicesOptions): GatewayServices {
   return {

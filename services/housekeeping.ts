@@ -6,7 +6,14 @@ import { day, hour } from '../domain/time.ts';
 import { type Database, instant } from '../drizzle/client.ts';
 
 /** How long finished rows stay. Commands outlive every retry of the activity that made them. */
-export const keptMs = Object.freeze({ commands: 30 * day, sessions: 30 * day, processes: day, reservations: hour, replays: 0, certificates: 30 * day });
+export const keptMs = Object.freeze({
+  commands: 30 * day,
+  sessions: 30 * day,
+  processes: day,
+  reservations: hour,
+  replays: 0,
+  certificates: 30 * day,
+});
 
 type Kept = keyof typeof keptMs;
 
@@ -24,7 +31,10 @@ const prune: Readonly<Record<Kept, string>> = Object.freeze({
 });
 
 /** @returns how many rows left, by table; call again while one is `batch` */
-export async function pruneFinished(db: Database, input: { readonly now: number; readonly batch?: number }): Promise<Readonly<Record<Kept, number>>> {
+export async function pruneFinished(
+  db: Database,
+  input: { readonly now: number; readonly batch?: number },
+): Promise<Readonly<Record<Kept, number>>> {
   const counts = {} as Record<Kept, number>;
   for (const [table, text] of Object.entries(prune) as [Kept, string][]) {
     const rows = await db.query({ name: `prune-${table}`, text }, [instant(input.now - keptMs[table]), input.batch ?? 1_000]);

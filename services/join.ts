@@ -22,8 +22,8 @@ import type { ServiceLog } from './log.ts';
 import {
   findValidCertificate,
   type NodeAuthority,
-  releaseSerial,
   type Reservation,
+  releaseSerial,
   reserveSerial,
   signReserved,
   storeCertificate,
@@ -74,7 +74,8 @@ function assertShape({ attestor, role, nonce }: JoinRequest): void {
   if (role !== 'node' && role !== 'site') {
     throw new ControlError('INVALID_INPUT', 'a join token admits role node or site', { details: { reason: 'wrong-role' } });
   }
-  if (nonce.length !== 32) throw new ControlError('MALFORMED', `the nonce has ${nonce.length} bytes, not 32`, { details: { reason: 'nonce' } });
+  if (nonce.length !== 32)
+    throw new ControlError('MALFORMED', `the nonce has ${nonce.length} bytes, not 32`, { details: { reason: 'nonce' } });
 }
 
 function openToken({ evidence, role }: JoinRequest, { joinEncryption, trustDomain }: JoinServiceOptions): JoinTokenClaims {
@@ -137,7 +138,14 @@ function claimToken({ request, csr, claims }: Asked, options: JoinServiceOptions
     const node = used === undefined ? await repeatedNode(tx, nodeId) : await admit(tx, { nodeId, token, request, claims }, options);
     const generation = node.identityGeneration;
     const identity = { trustDomain: options.trustDomain, siteId: node.siteId, nodeId };
-    const reservation = await reserveSerial(tx, options.nodeCa, { identity, role: node.role, generation, spki: csr.spki, statements: [], now });
+    const reservation = await reserveSerial(tx, options.nodeCa, {
+      identity,
+      role: node.role,
+      generation,
+      spki: csr.spki,
+      statements: [],
+      now,
+    });
     return { tokenId: claims.tokenId, nodeId, siteId: node.siteId, generation, reservation, repeated: used === undefined };
   });
 }
@@ -187,7 +195,8 @@ async function renewIdentity(tx: Executor, node: NodeFacts, expected: { siteId: 
   }
   if (node.state === 'retired' || node.state === 'quarantined') throw denied('node-not-active', `node ${node.id} is ${node.state}`);
   const generation = await changeIdentity(tx, { node, state: 'active', now });
-  if (generation === undefined) throw new ControlError('CONFLICT', `node ${node.id} changed meanwhile`, { details: { reason: 'node-changed' } });
+  if (generation === undefined)
+    throw new ControlError('CONFLICT', `node ${node.id} changed meanwhile`, { details: { reason: 'node-changed' } });
   await cancelCommandsOf(tx, { nodeId: node.id, reason: 'node joined again', now });
   await revokeCertificates(tx, { nodeId: node.id, reason: 'joined again', now });
   return generation;
@@ -213,7 +222,7 @@ function issueOnce(claim: Claim, csr: CertificateRequest, options: JoinServiceOp
       return known;
     }
     const certificate = await signReserved(nodeCa, reservation, now);
-    await storeCertificate(tx, reservation, certificate, now);
+    await storeCertificate(tx, { reservation, certificate, now });
     return certificate;
   });
 }
@@ -231,6 +240,9 @@ function answer({ request, claim, certificate, trust }: Granted, { joinSigner, n
     nonce: request.nonce,
     csrSha256: createHash('sha256').update(request.csr).digest(),
     serverTimeMs: BigInt(Math.floor(now)),
-    outcome: { case: 'granted', value: { nodeId, siteId, chain: [certificate.der, nodeCa.certificate], trust, generation: BigInt(generation) } },
+    outcome: {
+      case: 'granted',
+      value: { nodeId, siteId, chain: [certificate.der, nodeCa.certificate], trust, generation: BigInt(generation) },
+    },
   });
 }

@@ -93,7 +93,10 @@ const store = {
 };
 
 /** @throws REVOKED when the identity ended between the reservation and now */
-export async function storeCertificate(tx: Executor, reservation: Reservation, certificate: Certificate, now: number): Promise<void> {
+export async function storeCertificate(
+  tx: Executor,
+  { reservation, certificate, now }: { readonly reservation: Reservation; readonly certificate: Certificate; readonly now: number },
+): Promise<void> {
   const { issuer, serial } = reservation;
   const values = [issuer, serial, certificate.der, instant(certificate.notBefore), instant(certificate.notAfter), instant(now)];
   if ((await tx.query(store, values)).length > 0) return;

@@ -80,9 +80,17 @@ const toSession = (row: typeof nodeSessions.$inferSelect): LastSession => ({
 export async function listNodes(db: Executor, selector: NodeSelector, now: number): Promise<NodeRecord[]> {
   if (selector.ids?.length === 0) return [];
   const rows = await db.run((orm) =>
-    orm.select().from(nodes).where(conditions(selector)).orderBy(asc(nodes.id)).limit(selector.limit ?? 1_000),
+    orm
+      .select()
+      .from(nodes)
+      .where(conditions(selector))
+      .orderBy(asc(nodes.id))
+      .limit(selector.limit ?? 1_000),
   );
-  const sessions = await lastSessionsOf(db, rows.map((row) => row.id));
+  const sessions = await lastSessionsOf(
+    db,
+    rows.map((row) => row.id),
+  );
   return rows.map((row) => {
     const session = sessions.get(row.id) ?? null;
     return {

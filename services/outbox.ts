@@ -3,9 +3,10 @@
  * the command's row lock; the end of the command queues a row in the same transaction; a relay takes due rows (several relays
  * never the same one), completes by id and removes them. A lost row is found by the sweep.
  */
+
+import { connectedWithinMs } from '../domain/session/presence.ts';
 import { minute, second } from '../domain/time.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { connectedWithinMs } from '../domain/session/presence.ts';
 import { type CommandStatus, getCommand } from './command-ends.ts';
 
 export interface ActivityIds {
@@ -78,7 +79,10 @@ export const retryDelayMs = (attempts: number): number => Math.min(minute, secon
 
 const later = { name: 'outbox-later', text: 'update completion_outbox set next_at = $2 where command_id = $1' };
 
-export async function backOffCompletion(db: Executor, input: { readonly commandId: string; readonly attempts: number; readonly now: number }): Promise<void> {
+export async function backOffCompletion(
+  db: Executor,
+  input: { readonly commandId: string; readonly attempts: number; readonly now: number },
+): Promise<void> {
   await db.query(later, [input.commandId, instant(input.now + retryDelayMs(input.attempts))]);
 }
 
@@ -113,5 +117,7 @@ const open = {
 };
 
 /** Waits whose command has not ended: what the relay heartbeats, in pages by command id. */
-export const readOpenWaits = (db: Executor, input: { readonly now: number; readonly afterId: string; readonly limit: number }): Promise<OpenWait[]> =>
-  db.query<OpenWait>(open, [instant(input.now - connectedWithinMs), input.afterId, input.limit]);
+export const readOpenWaits = (
+  db: Executor,
+  input: { readonly now: number; readonly afterId: string; readonly limit: number },
+): Promise<OpenWait[]> => db.query<OpenWait>(open, [instant(input.now - connectedWithinMs), input.afterId, input.limit]);

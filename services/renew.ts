@@ -6,7 +6,7 @@ import { ControlError } from '../domain/errors.ts';
 import { minute, second } from '../domain/time.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
 import { lockNode, type NodeFacts, readNodeFacts } from '../drizzle/queries/nodes.ts';
-import { renewStatementId, type RenewStatement, verifyRenewProof } from '../pki/enroll/index.ts';
+import { type RenewStatement, renewStatementId, verifyRenewProof } from '../pki/enroll/index.ts';
 import {
   type Certificate,
   type CertificateRequest,
@@ -26,8 +26,8 @@ import {
   type NodeAuthority,
   type Reservation,
   reserveSerial,
-  signReserved,
   type StoredCertificate,
+  signReserved,
   storeCertificate,
 } from './node-certs.ts';
 import { decodeRequest } from './wire.ts';
@@ -85,10 +85,13 @@ const denied = (reason: string, message: string): never => {
 function assertShape({ chain }: RenewRequest, peer: GatewayPeer): void {
   const [leaf] = chain;
   if (leaf === undefined || chain.length > bounds.certificateChainLength || chain.some((der) => der.length > bounds.certificate)) {
-    throw new ControlError('MALFORMED', `the renewal carries ${chain.length} certificates, or one that is too large`, { details: { reason: 'renew-chain' } });
+    throw new ControlError('MALFORMED', `the renewal carries ${chain.length} certificates, or one that is too large`, {
+      details: { reason: 'renew-chain' },
+    });
   }
   const [proven] = peer.chain;
-  if (proven === undefined || !Buffer.from(proven).equals(leaf)) denied('peer-differs', 'the renewal is for another certificate than the connection shows');
+  if (proven === undefined || !Buffer.from(proven).equals(leaf))
+    denied('peer-differs', 'the renewal is for another certificate than the connection shows');
 }
 
 const verifyLeaf = ({ chain }: RenewRequest, { anchors, now }: RenewServiceOptions): Certificate =>
@@ -96,7 +99,8 @@ const verifyLeaf = ({ chain }: RenewRequest, { anchors, now }: RenewServiceOptio
 
 async function findRow(leaf: Certificate, { db, nodeCa }: RenewServiceOptions): Promise<StoredCertificate | undefined> {
   const row = await findCertificateRow(db, issuerOf(nodeCa.spki), leaf.serial);
-  if (row?.revokedAt != null) throw new ControlError('REVOKED', `certificate ${leaf.serial} was revoked`, { details: { reason: 'certificate-revoked' } });
+  if (row?.revokedAt != null)
+    throw new ControlError('REVOKED', `certificate ${leaf.serial} was revoked`, { details: { reason: 'certificate-revoked' } });
   return row;
 }
 
@@ -113,17 +117,25 @@ function assertGeneration(node: NodeFacts | undefined, row: StoredCertificate | 
   if (node.state === 'revoked') throw new ControlError('REVOKED', `node ${node.id} was revoked`, { details: { reason: 'node-revoked' } });
   if (node.state !== 'active') denied('node-not-active', `node ${node.id} is ${node.state}`);
   if (row?.generation === node.identityGeneration) return;
-  throw new ControlError('INVALID_STATE', `the certificate is of identity generation ${row?.generation}, node ${node.id} is at ${node.identityGeneration}`, {
-    details: { reason: 'generation-superseded' },
-  });
+  throw new ControlError(
+    'INVALID_STATE',
+    `the certificate is of identity generation ${row?.generation}, node ${node.id} is at ${node.identityGeneration}`,
+    {
+      details: { reason: 'generation-superseded' },
+    },
+  );
 }
 
 /** RENEW-008: such a key is renewed only with its attestation, which this version cannot judge; the request never waives it. */
 function assertKeyAttestation(leaf: Certificate): void {
   if (!leaf.uriSans.some((uri) => parseTpmAkUri(uri) !== null)) return;
-  throw new ControlError('UNSUPPORTED', "the certificate's key is attested by a TPM: its renewal needs an attestation that is not offered here", {
-    details: { reason: 'key-attestation' },
-  });
+  throw new ControlError(
+    'UNSUPPORTED',
+    "the certificate's key is attested by a TPM: its renewal needs an attestation that is not offered here",
+    {
+      details: { reason: 'key-attestation' },
+    },
+  );
 }
 
 function assertTime({ timeMs }: RenewRequest, now: number): void {
@@ -164,12 +176,19 @@ function admit({ leaf, identity, statement, csr, row }: Admitted, options: Renew
     }
     await tx.query(forget, [instant(now)]);
     const statements = leaf.uriSans.filter(isNodeKeyStatement);
-    return reserveSerial(tx, nodeCa, { identity: { trustDomain, siteId, nodeId }, role, generation: row.generation, spki: csr.spki, statements, now });
+    return reserveSerial(tx, nodeCa, {
+      identity: { trustDomain, siteId, nodeId },
+      role,
+      generation: row.generation,
+      spki: csr.spki,
+      statements,
+      now,
+    });
   });
 }
 
 async function issue(reservation: Reservation, { db, nodeCa, now }: RenewServiceOptions): Promise<Certificate> {
   const certificate = await signReserved(nodeCa, reservation, now);
-  await storeCertificate(db, reservation, certificate, now);
+  await storeCertificate(db, { reservation, certificate, now });
   return certificate;
 }

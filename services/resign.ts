@@ -60,7 +60,9 @@ async function resignAll(options: ResignOptions, progress: { done: number }, res
 
 function assertSignsElsewhere(worker: WorkerKey, { underRoot }: ResignOptions): void {
   if (worker.rootId !== underRoot) return;
-  throw new ControlError('INVALID_STATE', `this process still signs under root ${underRoot.slice(0, 12)}`, { details: { reason: 'signs-under-root', root: underRoot } });
+  throw new ControlError('INVALID_STATE', `this process still signs under root ${underRoot.slice(0, 12)}`, {
+    details: { reason: 'signs-under-root', root: underRoot },
+  });
 }
 
 const pageOf = (options: ResignOptions, afterId: string) => ({
@@ -74,15 +76,20 @@ async function resignCommandPage(options: ResignOptions, worker: WorkerKey, afte
   const page = pageOf(options, afterId);
   const candidates = await readResignCandidates(options.db, page);
   const signatures = await Promise.all(
-    candidates.map(async ({ id, body }): Promise<NewSignature> => ({
-      id,
-      signature: toBinary(SignatureSchema, await signCommand(worker, body)),
-      signerRoot: worker.rootId,
-      signerNotAfter: worker.notAfter,
-    })),
+    candidates.map(
+      async ({ id, body }): Promise<NewSignature> => ({
+        id,
+        signature: toBinary(SignatureSchema, await signCommand(worker, body)),
+        signerRoot: worker.rootId,
+        signerNotAfter: worker.notAfter,
+      }),
+    ),
   );
   const last = candidates.at(-1);
-  return { signed: await replaceSignatures(options.db, signatures), afterId: candidates.length < page.limit || last === undefined ? null : last.id };
+  return {
+    signed: await replaceSignatures(options.db, signatures),
+    afterId: candidates.length < page.limit || last === undefined ? null : last.id,
+  };
 }
 
 const specCandidates = {

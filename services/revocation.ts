@@ -24,7 +24,10 @@ const revoke = {
  * Revokes every unexpired certificate of a node, reserved ones too. The counter's row stays locked to the commit, so numbers
  * become visible in their order (H-16): call it late in the transaction. The caller holds the node's row lock.
  */
-export async function revokeCertificates(tx: Executor, input: { readonly nodeId: string; readonly reason: string; readonly now: number }): Promise<string[]> {
+export async function revokeCertificates(
+  tx: Executor,
+  input: { readonly nodeId: string; readonly reason: string; readonly now: number },
+): Promise<string[]> {
   const rows = await tx.query<{ serial: string }>(revoke, [input.nodeId, instant(input.now), input.reason]);
   if (rows.length > 0) await tx.query({ text: 'select pg_notify($1, $2)' }, [revocationChannel, input.nodeId]);
   return rows.map((row) => row.serial);
@@ -58,16 +61,25 @@ export async function revokeNode({ db, nodeId, actor, reason, now }: RevokeOptio
   }
   return db.transaction(async (tx) => {
     const node = await lockNode(tx, nodeId);
-    if (node === undefined) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
-    if (node.state === 'retired') throw new ControlError('INVALID_STATE', `node ${nodeId} is retired`, { details: { reason: 'node-retired', nodeId } });
+    if (node === undefined)
+      throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+    if (node.state === 'retired')
+      throw new ControlError('INVALID_STATE', `node ${nodeId} is retired`, { details: { reason: 'node-retired', nodeId } });
     if (node.state === 'revoked') return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
     const generation = await changeIdentity(tx, { node, state: 'revoked', now });
-    if (generation === undefined) throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
+    if (generation === undefined)
+      throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
     const cancelledCommands = await cancelCommandsOf(tx, { nodeId, reason: 'node revoked', now });
     const serials = await revokeCertificates(tx, { nodeId, reason, now });
     await appendAudit(
       tx,
-      { key: `node/${nodeId}/revoke/${generation}`, actor, action: 'node.revoke', subject: nodeId, details: { reason, generation, serials } },
+      {
+        key: `node/${nodeId}/revoke/${generation}`,
+        actor,
+        action: 'node.revoke',
+        subject: nodeId,
+        details: { reason, generation, serials },
+      },
       now,
     );
     return { serials, generation, cancelledCommands, already: false };

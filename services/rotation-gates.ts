@@ -18,12 +18,18 @@ export async function publicationVerdict(db: Executor, expectedDigest: string): 
 }
 
 /** H-02: does every live process run the bundle, or hand out the published version? */
-export async function processesVerdict(db: Executor, expected: { bundleDigest: string; publishedVersion: number; now: number }): Promise<Verdict> {
+export async function processesVerdict(
+  db: Executor,
+  expected: { bundleDigest: string; publishedVersion: number; now: number },
+): Promise<Verdict> {
   return judgeProcesses(await listProcesses(db), expected);
 }
 
 /** ROT-020: does every connected node hold the version? */
-export async function fleetVerdict(db: Executor, expected: { version: number; now: number; excluded?: readonly string[] }): Promise<Verdict> {
+export async function fleetVerdict(
+  db: Executor,
+  expected: { version: number; now: number; excluded?: readonly string[] },
+): Promise<Verdict> {
   return judgeFleet(await fleetFacts(db, expected), expected);
 }
 

@@ -67,7 +67,8 @@ export async function recordOverride(db: Database, input: NewOverride): Promise<
   });
 }
 
-export const readOverrides = (db: Executor, rotationId: string): Promise<RotationOverride[]> => db.query<RotationOverride>(overrides, [rotationId]);
+export const readOverrides = (db: Executor, rotationId: string): Promise<RotationOverride[]> =>
+  db.query<RotationOverride>(overrides, [rotationId]);
 
 export interface RotationEvidence {
   readonly stage: string;
@@ -117,4 +118,5 @@ export function recordEvidence(db: Database, input: NewEvidence): Promise<void> 
   });
 }
 
-export const readEvidence = (db: Executor, rotationId: string): Promise<RotationEvidence[]> => db.query<RotationEvidence>(evidence, [rotationId]);
+export const readEvidence = (db: Executor, rotationId: string): Promise<RotationEvidence[]> =>
+  db.query<RotationEvidence>(evidence, [rotationId]);

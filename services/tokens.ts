@@ -46,10 +46,14 @@ function check(options: CreateTokenOptions): void {
   formatSpiffeId({ trustDomain, siteId, nodeId });
   const { min, max } = tokenLifetimes;
   if (!(lifetimeMs >= min && lifetimeMs <= max)) {
-    throw new ControlError('INVALID_INPUT', `a join token lives ${min / minute} min to ${max / day} days, not ${lifetimeMs} ms`, { details: { reason: 'token-lifetime' } });
+    throw new ControlError('INVALID_INPUT', `a join token lives ${min / minute} min to ${max / day} days, not ${lifetimeMs} ms`, {
+      details: { reason: 'token-lifetime' },
+    });
   }
   if (role !== 'node' && role !== 'site') {
-    throw new ControlError('INVALID_INPUT', `a join token is for role node or site, not ${String(role)}`, { details: { reason: 'token-role' } });
+    throw new ControlError('INVALID_INPUT', `a join token is for role node or site, not ${String(role)}`, {
+      details: { reason: 'token-role' },
+    });
   }
 }
 

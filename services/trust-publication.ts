@@ -6,6 +6,8 @@
  * Two contents are never published: one without any root (H-06), and one from which a root is gone that daemons would not
  * give up, because the bundle does not say why it left or its own issuance records contradict what it says (C31).
  */
+
+import { toBinary } from '@bufbuild/protobuf';
 import { ControlError } from '../domain/errors.ts';
 import type { RemovedRootEntry } from '../domain/rotation/stages.ts';
 import { settleTrustVersion } from '../domain/trust/version.ts';
@@ -15,7 +17,6 @@ import type { PkiBundle } from '../pki/bundle/types.ts';
 import { signTrustBundle, trustBundleOf, trustContentDigest, trustContentOf } from '../pki/trust/index.ts';
 import type { Signer } from '../pki/x509/index.ts';
 import { decodeMessage, SignatureSchema, SignedTrustBundleSchema } from '../proto/index.ts';
-import { toBinary } from '@bufbuild/protobuf';
 import type { ServiceLog } from './log.ts';
 
 export interface PublishOptions {
@@ -53,7 +54,9 @@ export async function settleAndPublish(options: PublishOptions): Promise<Publica
   const { db, bundle, floorOption, log } = options;
   const content = trustContentOf(bundle);
   if (content.roots.length === 0) {
-    throw new ControlError('INVALID_CONFIG', 'a trust bundle without any command root is never published', { details: { reason: 'no-roots' } });
+    throw new ControlError('INVALID_CONFIG', 'a trust bundle without any command root is never published', {
+      details: { reason: 'no-roots' },
+    });
   }
   const digest = trustContentDigest(content);
   const publication = await db.transaction((tx) => settle(tx, options, digest));
@@ -113,7 +116,9 @@ async function assertRemovalsExplained(tx: Executor, recorded: PublishedTrust, o
     const signed = await readIssuance(tx, id, now - overlapMs);
     const refusal = judgeRemoval(entry, signed, overlapMs);
     if (refusal === null) continue;
-    throw new ControlError('INVALID_STATE', `not publishing: root ${id.slice(0, 12)} ${refusal.message}`, { details: { reason: refusal.reason, root: id } });
+    throw new ControlError('INVALID_STATE', `not publishing: root ${id.slice(0, 12)} ${refusal.message}`, {
+      details: { reason: refusal.reason, root: id },
+    });
   }
 }
 
@@ -137,7 +142,8 @@ export function judgeRemoval(
     return { reason: 'root-removed-unexplained', message };
   }
   if (entry.forcedReason !== '') return null;
-  if (entry.switchedAt === 0) return issuance.ever ? { reason: 'root-has-signed', message: 'is recorded as never used, but certified worker keys' } : null;
+  if (entry.switchedAt === 0)
+    return issuance.ever ? { reason: 'root-has-signed', message: 'is recorded as never used, but certified worker keys' } : null;
   if (entry.removedAt - entry.switchedAt >= overlapMs) return null;
   return { reason: 'root-removed-too-early', message: `would be removed less than ${overlapMs / 3_600_000} h after it last signed` };
 }

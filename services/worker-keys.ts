@@ -8,8 +8,8 @@
 import { ControlError, isControlError } from '../domain/errors.ts';
 import type { RotationTimes } from '../domain/rotation/gates.ts';
 import { type Database, instant } from '../drizzle/client.ts';
-import type { PkiBundle } from '../pki/bundle/types.ts';
 import { bundleDigest } from '../pki/bundle/index.ts';
+import type { PkiBundle } from '../pki/bundle/types.ts';
 import { createWorkerKey, type WorkerKey } from '../pki/envelope/worker-key.ts';
 import { createSerial } from '../pki/x509/index.ts';
 import { assertBundleIsNewest, assertDatabaseIsNewest } from './freshness.ts';
@@ -106,7 +106,8 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
     async current() {
       const bundle = options.bundle();
       const now = options.now();
-      const good = held !== undefined && held.bundle === bundle && now < held.renewAt && now - held.checkedAt < recheckMs && now >= held.checkedAt;
+      const good =
+        held !== undefined && held.bundle === bundle && now < held.renewAt && now - held.checkedAt < recheckMs && now >= held.checkedAt;
       if (good && held !== undefined) return held.key;
       // Many callers, one key: all of them wait for the same record.
       pending ??= caughtUp(held).finally(() => {
@@ -122,7 +123,8 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
 const catchUpStepMs = 100;
 
 /** The deployment runs a newer bundle than this process: that heals by itself, unlike a fork or a restored database. */
-const isBehind = (error: unknown): boolean => isControlError(error) && error.code === 'STALE_BUNDLE' && error.details['reason'] === 'bundle-replaced';
+const isBehind = (error: unknown): boolean =>
+  isControlError(error) && error.code === 'STALE_BUNDLE' && error.details['reason'] === 'bundle-replaced';
 
 const lastEnd = { name: 'worker-cert-last', text: 'select max(not_after) as "notAfter" from worker_certs where root_id = $1' };
 

@@ -65,7 +65,10 @@ const many = {
 export async function appendCommands(db: Executor, commands: readonly NewCommand[], now: number): Promise<Set<string>> {
   const [only] = commands;
   if (only === undefined) return new Set();
-  const rows = commands.length === 1 ? await db.query<{ id: string }>(one, appendOne(only, now)) : await db.query<{ id: string }>(many, appendMany(commands, now));
+  const rows =
+    commands.length === 1
+      ? await db.query<{ id: string }>(one, appendOne(only, now))
+      : await db.query<{ id: string }>(many, appendMany(commands, now));
   return new Set(rows.map((row) => row.id));
 }
 
@@ -192,7 +195,12 @@ export const readResignCandidates = (
   db: Executor,
   input: { readonly afterId: string; readonly underRoot: string | null; readonly expiringBefore: number | null; readonly limit: number },
 ): Promise<ResignCandidate[]> =>
-  db.query<ResignCandidate>(candidates, [input.afterId, input.underRoot, input.expiringBefore === null ? null : instant(input.expiringBefore), input.limit]);
+  db.query<ResignCandidate>(candidates, [
+    input.afterId,
+    input.underRoot,
+    input.expiringBefore === null ? null : instant(input.expiringBefore),
+    input.limit,
+  ]);
 
 export interface NewSignature {
   readonly id: string;
@@ -213,7 +221,11 @@ const resign = {
 /** Replaces signatures and nothing else: the body is what was approved. @returns how many were still unfinished */
 export async function replaceSignatures(db: Executor, list: readonly NewSignature[]): Promise<number> {
   if (list.length === 0) return 0;
-  const rows = await db.query(resign, [list.map((s) => s.id), list.map((s) => s.signature), list.map((s) => s.signerRoot), list.map((s) => instant(s.signerNotAfter))]);
+  const rows = await db.query(resign, [
+    list.map((s) => s.id),
+    list.map((s) => s.signature),
+    list.map((s) => s.signerRoot),
+    list.map((s) => instant(s.signerNotAfter)),
+  ]);
   return rows.length;
 }
-

@@ -8,7 +8,7 @@
  * Fencing: a batch first locks the log rows whose epoch is the session's, in the order of node ids (two writers that lock
  * many rows never wait for each other in a ring); what belongs to another epoch is returned as fenced and written nowhere.
  */
-import { commandStates, type CommandStateNumber } from '../../domain/commands/states.ts';
+import { type CommandStateNumber, commandStates } from '../../domain/commands/states.ts';
 import { type Database, type Executor, instant, instantOrNull } from '../client.ts';
 
 export interface DeliveryCursor {
@@ -105,10 +105,18 @@ const ack = {
     select i.id, o.node_id is null as fenced from input i left join owned o using (node_id, epoch)`,
 };
 
-const columns = (rows: readonly FromSession[]): unknown[] => [rows.map((r) => r.nodeId), rows.map((r) => r.epoch), rows.map((r) => r.commandId)];
+const columns = (rows: readonly FromSession[]): unknown[] => [
+  rows.map((r) => r.nodeId),
+  rows.map((r) => r.epoch),
+  rows.map((r) => r.commandId),
+];
 
 /** The daemon has these durably. An ack of a finished or unknown command changes nothing. */
-export async function recordAcks(db: Executor, acks: readonly CommandAckRow[], now: number): Promise<{ readonly fenced: readonly string[] }> {
+export async function recordAcks(
+  db: Executor,
+  acks: readonly CommandAckRow[],
+  now: number,
+): Promise<{ readonly fenced: readonly string[] }> {
   if (acks.length === 0) return { fenced: [] };
   const rows = await db.query<{ id: string; fenced: boolean }>(ack, [...columns(acks), acks.map((a) => a.seq), instant(now)]);
   return { fenced: rows.filter((row) => row.fenced).map((row) => row.id) };
@@ -153,7 +161,13 @@ const result = {
     ${judged}`,
 };
 
-async function recordEnds(db: Database, statement: typeof result, values: unknown[], now: number): Promise<Recorded> {
+interface Ends {
+  readonly statement: typeof result;
+  readonly values: unknown[];
+  readonly now: number;
+}
+
+async function recordEnds(db: Database, { statement, values, now }: Ends): Promise<Recorded> {
   return db.transaction(async (tx) => {
     const rows = await tx.query<Judged>(statement, values);
     const moved = rows.filter((row) => row.moved).map((row) => row.id);
@@ -170,7 +184,7 @@ async function recordEnds(db: Database, statement: typeof result, values: unknow
 export async function recordRejects(db: Database, rejects: readonly CommandRejectRow[], now: number): Promise<Recorded> {
   if (rejects.length === 0) return { stored: [], fenced: [], unknown: [] };
   const reasons = rejects.map((r) => (r.detail === '' ? r.reason : `${r.reason}: ${r.detail}`));
-  return recordEnds(db, reject, [...columns(rejects), reasons, instant(now)], now);
+  return recordEnds(db, { statement: reject, values: [...columns(rejects), reasons, instant(now)], now });
 }
 
 /**
@@ -190,7 +204,7 @@ export async function recordResults(db: Database, results: readonly CommandResul
     results.map((r) => r.bodySha256),
     instant(now),
   ];
-  return recordEnds(db, result, values, now);
+  return recordEnds(db, { statement: result, values, now });
 }
 
 const cancelled = {
@@ -199,7 +213,8 @@ const cancelled = {
 };
 
 /** Which of the commands in flight were cancelled: what the gateway tells their nodes. */
-export const readCancelled = (db: Executor, commandIds: readonly string[]): Promise<{ id: string; reason: string }[]> => db.query(cancelled, [commandIds]);
+export const readCancelled = (db: Executor, commandIds: readonly string[]): Promise<{ id: string; reason: string }[]> =>
+  db.query(cancelled, [commandIds]);
 
 const queueOutbox = {
   name: 'dispatch-outbox',

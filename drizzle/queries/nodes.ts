@@ -45,7 +45,10 @@ const insertNode = {
          values ($1, $2, $3, $4, $5, $6, $6) on conflict (id) do nothing returning id`,
 };
 const insertSite = { name: 'sites-insert', text: 'insert into sites (id, created_at) values ($1, $2) on conflict (id) do nothing' };
-const insertQueue = { name: 'node-queue-insert', text: 'insert into node_queue (node_id, generation) values ($1, 1) on conflict (node_id) do nothing' };
+const insertQueue = {
+  name: 'node-queue-insert',
+  text: 'insert into node_queue (node_id, generation) values ($1, 1) on conflict (node_id) do nothing',
+};
 
 /** A node with its site and its empty log. False when the id is taken. */
 export async function insertNodeRow(tx: Executor, node: NewNode): Promise<boolean> {
@@ -116,6 +119,9 @@ const replaceCapabilities = {
 };
 
 /** The capability labels of a node, replaced as a set; nothing is written when they are what they were (SKEW-005). */
-export async function writeCapabilityLabels(tx: Executor, input: { nodeId: string; capabilities: readonly string[]; now: number }): Promise<void> {
+export async function writeCapabilityLabels(
+  tx: Executor,
+  input: { nodeId: string; capabilities: readonly string[]; now: number },
+): Promise<void> {
   await tx.query(replaceCapabilities, [input.nodeId, input.capabilities, new Date(input.now)]);
 }

@@ -21,7 +21,10 @@ export interface Revocation {
 const columns = `revocation_seq as seq, issuer, serial, node_id as "nodeId", coalesce(revoke_reason, '') as reason,
   revoked_at as "revokedAt", not_after as "notAfter"`;
 
-const after = { name: 'revocations-after', text: `select ${columns} from node_certs where revocation_seq > $1 order by revocation_seq, issuer, serial` };
+const after = {
+  name: 'revocations-after',
+  text: `select ${columns} from node_certs where revocation_seq > $1 order by revocation_seq, issuer, serial`,
+};
 
 const all = {
   name: 'revocations-all',
@@ -37,7 +40,10 @@ export const readRevocationsAfter = (db: Executor, seq: number): Promise<Revocat
  * Every revoked, unexpired certificate, and the number to go on from. The number is read first: what commits in between is
  * read twice, never missed.
  */
-export async function readAllRevoked(db: Executor, now: number): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }> {
+export async function readAllRevoked(
+  db: Executor,
+  now: number,
+): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }> {
   const [row] = await db.query<{ seq: number }>(counter);
   return { seq: row?.seq ?? 0, revocations: await db.query<Revocation>(all, [instant(now)]) };
 }

@@ -7,10 +7,10 @@
  * neither a serial that was signed but never stored, nor one that was revoked before this gateway heard of it, gets in.
  */
 import { ControlError } from '../../domain/errors.ts';
-import type { FleetFacts } from '../../domain/rotation/gates.ts';
-import { connectedWithinMs } from '../../domain/session/presence.ts';
 import { type Database, type Executor, instant } from '../client.ts';
 import { lockNode, type NodeFacts, writeCapabilityLabels } from './nodes.ts';
+
+export { connectedNodeVersions, fleetFacts } from './fleet.ts';
 
 export interface NewSession {
   /** A UUID. */
@@ -84,7 +84,8 @@ function checkNode(node: NodeFacts | undefined, session: NewSession): NodeFacts 
   if (node === undefined) return refuse('PERMISSION_DENIED', 'unknown-node', `node ${session.nodeId} is not known here`);
   if (node.state === 'revoked') return refuse('REVOKED', 'node-revoked', `node ${node.id} was revoked`);
   if (node.state !== 'active') return refuse('PERMISSION_DENIED', 'node-not-active', `node ${node.id} is ${node.state}`);
-  if (node.role !== session.role) return refuse('PERMISSION_DENIED', 'wrong-role', `node ${node.id} has role ${node.role}, not ${session.role}`);
+  if (node.role !== session.role)
+    return refuse('PERMISSION_DENIED', 'wrong-role', `node ${node.id} has role ${node.role}, not ${session.role}`);
   return node;
 }
 
@@ -113,7 +114,12 @@ export function openSession(db: Database, session: NewSession): Promise<OpenedSe
     const [cert] = await tx.query<CertRow>(findCertificate, [session.certIssuer, session.certSerial]);
     checkCertificate(cert, node, session);
     const now = instant(session.now);
-    const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [node.id, session.gatewayId, now, node.identityGeneration]);
+    const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [
+      node.id,
+      session.gatewayId,
+      now,
+      node.identityGeneration,
+    ]);
     const { epoch, ackedSeq } = queue as { epoch: number; ackedSeq: number };
     await tx.query(takePresence, [node.id, session.sessionId, now, session.trustVersion]);
     await tx.query(endEarlier, [node.id, now]);
@@ -150,7 +156,10 @@ const end = {
 };
 
 /** Ends a session; one that was ended already stays as it was. */
-export async function endSession(db: Executor, input: { readonly sessionId: string; readonly reason: string; readonly now: number }): Promise<void> {
+export async function endSession(
+  db: Executor,
+  input: { readonly sessionId: string; readonly reason: string; readonly now: number },
+): Promise<void> {
   await db.query(end, [input.sessionId, instant(input.now), input.reason]);
 }
 
@@ -163,7 +172,10 @@ const endAllOf = {
 };
 
 /** Ends what a gateway left open when it died; it calls this before it listens. @returns how many */
-export async function endSessionsOf(db: Executor, input: { readonly gatewayId: string; readonly reason: string; readonly now: number }): Promise<number> {
+export async function endSessionsOf(
+  db: Executor,
+  input: { readonly gatewayId: string; readonly reason: string; readonly now: number },
+): Promise<number> {
   return (await db.query(endAllOf, [input.gatewayId, instant(input.now), input.reason])).length;
 }
 
@@ -220,12 +232,17 @@ function mergeTouches(touches: readonly SessionTouch[]): Map<string, SessionTouc
   const merged = new Map<string, SessionTouch>();
   for (const next of touches) {
     const last = merged.get(next.sessionId);
-    merged.set(next.sessionId, last === undefined ? next : {
-      ...last,
-      ...next,
-      lastSeenAt: Math.max(last.lastSeenAt, next.lastSeenAt),
-      trustVersion: Math.max(last.trustVersion ?? 0, next.trustVersion ?? 0) || null,
-    });
+    merged.set(
+      next.sessionId,
+      last === undefined
+        ? next
+        : {
+            ...last,
+            ...next,
+            lastSeenAt: Math.max(last.lastSeenAt, next.lastSeenAt),
+            trustVersion: Math.max(last.trustVersion ?? 0, next.trustVersion ?? 0) || null,
+          },
+    );
   }
   return merged;
 }
@@ -251,51 +268,14 @@ const openOfGateway = {
   name: 'sessions-of-gateway',
   text: `select ${sessionColumns} from node_sessions where gateway_id = $1 and ended_at is null order by node_id`,
 };
-const openOfNode = { name: 'sessions-of-node', text: `select ${sessionColumns} from node_sessions where node_id = $1 and ended_at is null` };
+const openOfNode = {
+  name: 'sessions-of-node',
+  text: `select ${sessionColumns} from node_sessions where node_id = $1 and ended_at is null`,
+};
 
 export const openSessionsOf = (db: Executor, gatewayId: string): Promise<SessionRow[]> => db.query<SessionRow>(openOfGateway, [gatewayId]);
 
 /** The open session of a node, connected or not (presence is the caller's question). */
 export async function findOpenSession(db: Executor, nodeId: string): Promise<SessionRow | undefined> {
   return (await db.query<SessionRow>(openOfNode, [nodeId]))[0];
-}
-
-const connectedVersions = {
-  name: 'sessions-versions',
-  text: `select node_id as "nodeId", trust_version as "trustVersion" from node_presence
-         where last_seen_at >= $1 and node_id <> all($2::text[]) order by node_id`,
-};
-
-/** Every connected node with the version it reported: the input of a gate, for the evidence (H-17). */
-export const connectedNodeVersions = (
-  db: Executor,
-  input: { readonly now: number; readonly excluded?: readonly string[] },
-): Promise<{ nodeId: string; trustVersion: number | null }[]> =>
-  db.query(connectedVersions, [instant(input.now - connectedWithinMs), input.excluded ?? []]);
-
-const fleet = {
-  name: 'fleet-facts',
-  text: `select count(*) filter (where last_seen_at >= $2) as connected,
-           count(*) filter (where last_seen_at >= $2 and coalesce(trust_version, 0) < $1) as behind,
-           max(last_seen_at) as "lastPresenceWriteAt",
-           (select count(*) from nodes where state = 'active') as "knownNodes",
-           (select coalesce(jsonb_agg(jsonb_build_object('nodeId', b.node_id, 'trustVersion', b.trust_version,
-                'daemonVersion', coalesce(s.daemon_version, '')) order by b.trust_version nulls first, b.node_id), '[]')
-              from (select node_id, session_id, trust_version from node_presence
-                    where (trust_version < $1 or trust_version is null) and last_seen_at >= $2 and node_id <> all($3::text[])
-                    order by trust_version nulls first, node_id limit 6) b left join node_sessions s on s.id = b.session_id) as sample
-         from node_presence where node_id <> all($3::text[])`,
-};
-
-/**
- * What the fleet gate is judged by, in one statement over the nodes with an open session (ROT-020 to ROT-025). NULL and 0 count as behind. `excluded` nodes count neither as connected nor as behind.
- */
-export async function fleetFacts(
-  db: Executor,
-  input: { readonly version: number; readonly now: number; readonly excluded?: readonly string[] },
-): Promise<FleetFacts> {
-  const [row] = await db.query<Omit<FleetFacts, 'absentNodes'>>(fleet, [input.version, instant(input.now - connectedWithinMs), input.excluded ?? []]);
-  const facts = row as Omit<FleetFacts, 'absentNodes'>;
-  const excluded = input.excluded?.length ?? 0;
-  return { ...facts, absentNodes: Math.max(0, facts.knownNodes - excluded - facts.connected) };
 }

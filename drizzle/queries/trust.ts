@@ -59,7 +59,16 @@ export interface TrustPublication extends PublishedTrust {
 
 /** Replaces the published state and keeps its line of history. Only under lockPublishedTrust. */
 export async function storePublishedTrust(tx: Executor, next: TrustPublication): Promise<void> {
-  await tx.query(store, [next.version, next.digest, next.roots, next.body, next.signature, instant(next.publishedAt), next.reason, next.publishedBy]);
+  await tx.query(store, [
+    next.version,
+    next.digest,
+    next.roots,
+    next.body,
+    next.signature,
+    instant(next.publishedAt),
+    next.reason,
+    next.publishedBy,
+  ]);
 }
 
 const versions = {

@@ -1,10 +1,11 @@
 /** What the database measurements share: many callers side by side for a while, and figures over rounds that take turns. */
-import { createBundle } from '../../pki/bundle/index.ts';
+
+import { productionTimes } from '../../domain/rotation/gates.ts';
 import { day } from '../../domain/time.ts';
 import type { Database } from '../../drizzle/client.ts';
-import { productionTimes } from '../../domain/rotation/gates.ts';
-import { startTestServer } from '../harness/postgres.ts';
+import { createBundle } from '../../pki/bundle/index.ts';
 import { createWorkerKeyring, type WorkerKeyProvider } from '../../services/worker-keys.ts';
+import { startTestServer } from '../harness/postgres.ts';
 
 export const trustDomain = 'bench.example';
 
@@ -17,7 +18,10 @@ export async function withFleet<T>(options: { nodes: number; connections: number
   const db = database.connect({ max: options.connections, statementTimeoutMs: 120_000 });
   try {
     await db.query({ text: `insert into sites (id) values ('site')` });
-    await db.query({ text: `insert into nodes (id, site_id, role) select 'node-' || i, 'site', 'node' from generate_series(0, $1::int - 1) i` }, [options.nodes]);
+    await db.query(
+      { text: `insert into nodes (id, site_id, role) select 'node-' || i, 'site', 'node' from generate_series(0, $1::int - 1) i` },
+      [options.nodes],
+    );
     await db.query({ text: 'insert into node_queue (node_id) select id from nodes' });
     return await work(db);
   } finally {

@@ -1,6 +1,6 @@
 /** Queued commands a second read by cursor for delivery, against the bare lateral read of the same rows. */
 import { create, toBinary } from '@bufbuild/protobuf';
-import { anyPack, AnySchema } from '@bufbuild/protobuf/wkt';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { hour } from '../../domain/time.ts';
 import { readOpenCommands } from '../../drizzle/queries/dispatch.ts';
 import { InventoryRefreshSchema } from '../../proto/index.ts';
@@ -68,7 +68,10 @@ export async function figure(options: DeliverOptions = {}): Promise<Figure> {
     const ours = () => drain((cursors) => readOpenCommands(db, cursors, perRead));
     const bare = () =>
       drain(async (cursors) => {
-        const { rows } = await db.pool.query<{ node_id: string; seq: string }>({ ...bareRead, values: [cursors.map((c) => c.nodeId), cursors.map((c) => c.afterSeq), perRead] });
+        const { rows } = await db.pool.query<{ node_id: string; seq: string }>({
+          ...bareRead,
+          values: [cursors.map((c) => c.nodeId), cursors.map((c) => c.afterSeq), perRead],
+        });
         return rows.map((row) => ({ nodeId: row.node_id, seq: Number(row.seq) }));
       });
     await bare();

@@ -3,7 +3,7 @@
  * One command a call, 16 callers, 2,000 nodes: the way a workflow enqueues.
  */
 import { create, toBinary } from '@bufbuild/protobuf';
-import { anyPack, AnySchema } from '@bufbuild/protobuf/wkt';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { hour } from '../../domain/time.ts';
 import { InventoryRefreshSchema } from '../../proto/index.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';

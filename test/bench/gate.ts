@@ -18,14 +18,18 @@ const version = 7;
 /** Nodes with a session each, one in a hundred behind; and as many sessions that ended, as a fleet leaves them behind. */
 async function fill(db: Database, sessions: number): Promise<void> {
   await db.query({ text: `insert into sites (id) values ('site')` });
-  await db.query({ text: `insert into nodes (id, site_id, role) select 'node-' || i, 'site', 'node' from generate_series(1, $1::int) i` }, [sessions]);
+  await db.query({ text: `insert into nodes (id, site_id, role) select 'node-' || i, 'site', 'node' from generate_series(1, $1::int) i` }, [
+    sessions,
+  ]);
   const insert = `insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial, peer, boot_id, started_at, last_seen_at,
       ended_at, daemon_version, capabilities, trust_version)
     select gen_random_uuid(), 'node-' || i, 'gw-' || i % 10, 1, 'node', repeat('a', 64), md5(i::text), '192.0.2.1:40000', gen_random_uuid()::text,
       $2, $2, $3, '0.1.0', '{commands,trust,limits,network-policy,snapshots,volumes}', $4::int - (i % 100 = 0)::int from generate_series(1, $1::int) i`;
   await db.query({ text: insert }, [sessions, new Date(now - day), new Date(now - day), version]);
   await db.query({ text: insert }, [sessions, new Date(now), null, version]);
-  await db.query({ text: `insert into node_presence select node_id, id, last_seen_at, trust_version from node_sessions where ended_at is null` });
+  await db.query({
+    text: `insert into node_presence select node_id, id, last_seen_at, trust_version from node_sessions where ended_at is null`,
+  });
   await db.query({ text: 'vacuum analyze' });
   // Presence writes of a quarter of an hour, and what they leave behind.
   for (let round = 0; round < 3; round += 1) {

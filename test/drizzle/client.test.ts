@@ -17,11 +17,17 @@ describe('the database client', () => {
   });
 
   it('refuses a bigint it cannot hold', async () => {
-    await assert.rejects(used.db.query({ text: 'select 9007199254740992::bigint as big' }), refused('INTERNAL', /beyond 2\^53: 9007199254740992/));
+    await assert.rejects(
+      used.db.query({ text: 'select 9007199254740992::bigint as big' }),
+      refused('INTERNAL', /beyond 2\^53: 9007199254740992/),
+    );
   });
 
   it('ends a statement at its timeout with UNAVAILABLE, and the connection serves on', async () => {
-    await assert.rejects(used.db.query({ text: 'select pg_sleep(5)' }), refused('UNAVAILABLE', /longer than a statement may/, 'statement-timeout'));
+    await assert.rejects(
+      used.db.query({ text: 'select pg_sleep(5)' }),
+      refused('UNAVAILABLE', /longer than a statement may/, 'statement-timeout'),
+    );
     assert.deepEqual(await used.db.query({ text: 'select 1 as one' }), [{ one: 1 }]);
   });
 
@@ -38,12 +44,20 @@ describe('the database client', () => {
   it('translates violations and what only this code can cause', async () => {
     const table = [
       [`insert into nodes (id, site_id, role) values ('n', 'nowhere', 'node')`, 'INVALID_STATE', /does not exist/, 'missing-reference'],
-      [`insert into join_tokens (id, secret_sha256, site_id, role, created_by, expires_at) values ('t', '', 's', 'root', '', now())`, 'INVALID_INPUT', /not one of those allowed/, 'check-violation'],
+      [
+        `insert into join_tokens (id, secret_sha256, site_id, role, created_by, expires_at) values ('t', '', 's', 'root', '', now())`,
+        'INVALID_INPUT',
+        /not one of those allowed/,
+        'check-violation',
+      ],
       ['select * from no_such_table', 'INVALID_STATE', /lacks a table of this version/, 'not-migrated'],
       ['selec', 'INTERNAL', /the database refused a statement/, 'database-error'],
     ] as const;
     for (const [text, code, message, reason] of table) await assert.rejects(used.db.query({ text }), refused(code, message, reason));
-    await assert.rejects(used.db.query({ text: 'insert into sites (id) values ($1)' }, ['a\0b']), refused('INVALID_INPUT', /cannot store/, 'bad-text'));
+    await assert.rejects(
+      used.db.query({ text: 'insert into sites (id) values ($1)' }, ['a\0b']),
+      refused('INVALID_INPUT', /cannot store/, 'bad-text'),
+    );
   });
 
   it('translates what the typed builder throws, too', async () => {
@@ -74,7 +88,10 @@ describe('a database that is away', () => {
     await new Promise((resolve) => server.close(resolve));
     const db = createDatabase(`postgresql://u:p@127.0.0.1:${port}/x`, { applicationName: 'test' });
     await assert.rejects(db.query({ text: 'select 1' }), refused('UNAVAILABLE', /does not answer/, 'database-away'));
-    await assert.rejects(db.transaction(async () => undefined), refused('UNAVAILABLE', /does not answer/, 'database-away'));
+    await assert.rejects(
+      db.transaction(async () => undefined),
+      refused('UNAVAILABLE', /does not answer/, 'database-away'),
+    );
     await assert.rejects(db.connect(), refused('UNAVAILABLE', /does not answer/, 'database-away'));
     await db.close();
   });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { commandStateName } from '../../domain/commands/states.ts';
+import { readCommands } from '../../drizzle/queries/commands.ts';
 import {
   type CommandResultRow,
   readCancelled,
@@ -8,8 +9,7 @@ import {
   recordRejects,
   recordResults,
 } from '../../drizzle/queries/dispatch.ts';
-import { readCommands } from '../../drizzle/queries/commands.ts';
-import { cancelCommand, type CommandRequest, enqueueCommands, findCommand } from '../../services/command-queue.ts';
+import { type CommandRequest, cancelCommand, enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { registerWait, takeDueCompletions } from '../../services/outbox.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { command, connect, enrol, keyring, sha256, t0, trustDomain } from '../services/support.ts';
@@ -25,7 +25,12 @@ describe('the way back from a node', () => {
     return { nodeId: id, epoch, sent };
   }
 
-  async function resultOf(nodeId: string, epoch: number, commandId: string, changes: Partial<CommandResultRow> = {}): Promise<CommandResultRow> {
+  async function resultOf(
+    session: { nodeId: string; epoch: number },
+    commandId: string,
+    changes: Partial<CommandResultRow> = {},
+  ): Promise<CommandResultRow> {
+    const { nodeId, epoch } = session;
     const stored = (await readCommands(used.db, [commandId])).get(commandId);
     return {
       nodeId,
@@ -51,7 +56,9 @@ describe('the way back from a node', () => {
     const at = async (commandId: string) => ({ nodeId, epoch, commandId, seq: await position(commandId) });
     assert.deepEqual(await recordAcks(used.db, [await at(c), await at(a)], t0), { fenced: [] });
     assert.deepEqual(await recordAcks(used.db, [await at(a)], t0), { fenced: [] });
-    const [queue] = await used.db.query<{ acked: number }>({ text: 'select acked_seq as acked from node_queue where node_id = $1' }, [nodeId]);
+    const [queue] = await used.db.query<{ acked: number }>({ text: 'select acked_seq as acked from node_queue where node_id = $1' }, [
+      nodeId,
+    ]);
     assert.equal(queue?.acked, 3);
     assert.deepEqual(await Promise.all([a, b, c].map(stateOf)), ['acked', 'open', 'acked']);
   });
@@ -59,9 +66,19 @@ describe('the way back from a node', () => {
   it('a new session reads again what is open or acknowledged and unfinished', async () => {
     const { nodeId, epoch, sent } = await start('resumes', 3);
     const [a, b, c] = sent.map((one) => one.id) as [string, string, string];
-    await recordAcks(used.db, [{ nodeId, epoch, commandId: a, seq: 1 }, { nodeId, epoch, commandId: b, seq: 2 }], t0);
-    await recordResults(used.db, [await resultOf(nodeId, epoch, a)], t0);
-    assert.deepEqual((await readOpenCommands(used.db, [{ nodeId, afterSeq: 0 }], 10)).map((one) => one.id), [b, c]);
+    await recordAcks(
+      used.db,
+      [
+        { nodeId, epoch, commandId: a, seq: 1 },
+        { nodeId, epoch, commandId: b, seq: 2 },
+      ],
+      t0,
+    );
+    await recordResults(used.db, [await resultOf({ nodeId, epoch }, a)], t0);
+    assert.deepEqual(
+      (await readOpenCommands(used.db, [{ nodeId, afterSeq: 0 }], 10)).map((one) => one.id),
+      [b, c],
+    );
   });
 
   it('B52 fences acks, rejects and results of a session that was replaced', async () => {
@@ -69,8 +86,12 @@ describe('the way back from a node', () => {
     const id = sent[0]!.id;
     await used.db.query({ text: 'update node_queue set epoch = epoch + 1 where node_id = $1' }, [nodeId]);
     assert.deepEqual(await recordAcks(used.db, [{ nodeId, epoch, commandId: id, seq: 1 }], t0), { fenced: [id] });
-    assert.deepEqual(await recordRejects(used.db, [{ nodeId, epoch, commandId: id, reason: 'expired', detail: '' }], t0), { stored: [], fenced: [id], unknown: [] });
-    assert.deepEqual(await recordResults(used.db, [await resultOf(nodeId, epoch, id)], t0), { stored: [], fenced: [id], unknown: [] });
+    assert.deepEqual(await recordRejects(used.db, [{ nodeId, epoch, commandId: id, reason: 'expired', detail: '' }], t0), {
+      stored: [],
+      fenced: [id],
+      unknown: [],
+    });
+    assert.deepEqual(await recordResults(used.db, [await resultOf({ nodeId, epoch }, id)], t0), { stored: [], fenced: [id], unknown: [] });
     assert.equal(await stateOf(id), 'open');
     assert.equal((await findCommand(used.db, id))?.result, null);
   });
@@ -83,7 +104,9 @@ describe('the way back from a node', () => {
       await tx.query({ text: 'update node_queue set epoch = epoch + 1 where node_id = $1' }, [nodeId]);
       recorded = recordAcks(used.db, [{ nodeId, epoch, commandId: id, seq: 1 }], t0);
       for (;;) {
-        const waiting = await used.db.query({ text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'` });
+        const waiting = await used.db.query({
+          text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        });
         if (waiting.length > 0) break;
       }
     });
@@ -94,16 +117,20 @@ describe('the way back from a node', () => {
   it('the first result wins; a repeated one is acknowledged and changes nothing', async () => {
     const { nodeId, epoch, sent } = await start('first-wins', 1);
     const id = sent[0]!.id;
-    const first = await resultOf(nodeId, epoch, id);
+    const first = await resultOf({ nodeId, epoch }, id);
     assert.deepEqual(await recordResults(used.db, [first], t0), { stored: [id], fenced: [], unknown: [] });
-    assert.deepEqual(await recordResults(used.db, [{ ...first, outcome: 2, errorCode: 'E' }], t0 + 9), { stored: [id], fenced: [], unknown: [] });
+    assert.deepEqual(await recordResults(used.db, [{ ...first, outcome: 2, errorCode: 'E' }], t0 + 9), {
+      stored: [id],
+      fenced: [],
+      unknown: [],
+    });
     const status = await findCommand(used.db, id);
     assert.deepEqual([status?.state, status?.result?.outcome, status?.result?.errorCode, status?.finishedAt], ['done', 1, '', t0]);
   });
 
   it('each outcome is a state', async () => {
     const { nodeId, epoch, sent } = await start('outcomes', 4);
-    const rows = await Promise.all(sent.map(async ({ id }, index) => resultOf(nodeId, epoch, id, { outcome: index + 1 })));
+    const rows = await Promise.all(sent.map(async ({ id }, index) => resultOf({ nodeId, epoch }, id, { outcome: index + 1 })));
     await recordResults(used.db, rows, t0);
     assert.deepEqual(await Promise.all(sent.map(({ id }) => stateOf(id))), ['done', 'failed', 'interrupted', 'cancelled']);
   });
@@ -113,9 +140,9 @@ describe('the way back from a node', () => {
     const other = await start('mismatch-other', 1);
     const id = sent[0]!.id;
     const table = [
-      await resultOf(nodeId, epoch, id, { bodySha256: sha256(Buffer.from('another body')) }),
-      await resultOf(nodeId, epoch, 'no/such/command'),
-      await resultOf(nodeId, epoch, other.sent[0]!.id),
+      await resultOf({ nodeId, epoch }, id, { bodySha256: sha256(Buffer.from('another body')) }),
+      await resultOf({ nodeId, epoch }, 'no/such/command'),
+      await resultOf({ nodeId, epoch }, other.sent[0]!.id),
     ];
     const { stored, fenced, unknown } = await recordResults(used.db, table, t0);
     assert.deepEqual([stored, fenced, [...unknown].sort()], [[], [], table.map((row) => row.commandId).sort()]);
@@ -129,7 +156,7 @@ describe('the way back from a node', () => {
     assert.equal(await cancelCommand(used.db, { id, reason: 'operator', now: t0 }), true);
     assert.equal(await cancelCommand(used.db, { id, reason: 'again', now: t0 }), false);
     assert.deepEqual(await readCancelled(used.db, [id, 'other']), [{ id, reason: 'operator' }]);
-    assert.deepEqual((await recordResults(used.db, [await resultOf(nodeId, epoch, id)], t0)).stored, [id]);
+    assert.deepEqual((await recordResults(used.db, [await resultOf({ nodeId, epoch }, id)], t0)).stored, [id]);
     const status = await findCommand(used.db, id);
     assert.deepEqual([status?.state, status?.reason, status?.result?.outcome], ['cancelled', 'operator', 1]);
   });
@@ -149,12 +176,16 @@ describe('the way back from a node', () => {
     const stale = await start('batch-stale', 1);
     await used.db.query({ text: 'update node_queue set epoch = epoch + 1 where node_id = $1' }, [stale.nodeId]);
     const rows = [
-      await resultOf(good.nodeId, good.epoch, good.sent[0]!.id),
-      await resultOf(good.nodeId, good.epoch, good.sent[0]!.id, { outcome: 2 }),
-      await resultOf(stale.nodeId, stale.epoch, stale.sent[0]!.id),
-      await resultOf(good.nodeId, good.epoch, 'nothing'),
+      await resultOf(good, good.sent[0]!.id),
+      await resultOf(good, good.sent[0]!.id, { outcome: 2 }),
+      await resultOf(stale, stale.sent[0]!.id),
+      await resultOf(good, 'nothing'),
     ];
-    assert.deepEqual(await recordResults(used.db, rows, t0), { stored: [good.sent[0]!.id], fenced: [stale.sent[0]!.id], unknown: ['nothing'] });
+    assert.deepEqual(await recordResults(used.db, rows, t0), {
+      stored: [good.sent[0]!.id],
+      fenced: [stale.sent[0]!.id],
+      unknown: ['nothing'],
+    });
   });
 
   it('a result queues the completion of whoever waits, in the same transaction', async () => {
@@ -162,17 +193,19 @@ describe('the way back from a node', () => {
     const [waited, unwaited] = sent.map((one) => one.id) as [string, string];
     const wait = { commandId: waited, workflowId: 'command/1', runId: 'run', activityId: waited };
     assert.equal((await registerWait(used.db, { ...wait, now: t0 })).finished, false);
-    await recordResults(used.db, [await resultOf(nodeId, epoch, waited), await resultOf(nodeId, epoch, unwaited)], t0);
+    await recordResults(used.db, [await resultOf({ nodeId, epoch }, waited), await resultOf({ nodeId, epoch }, unwaited)], t0);
     assert.deepEqual(await takeDueCompletions(used.db, { now: t0, limit: 10 }), [{ ...wait, attempts: 0 }]);
   });
 
   it('never loses a completion when the wait and the result meet', async function () {
     this.timeout(30_000);
     const { nodeId, epoch, sent } = await start('meets', 60);
-    const rows = await Promise.all(sent.map(({ id }) => resultOf(nodeId, epoch, id)));
+    const rows = await Promise.all(sent.map(({ id }) => resultOf({ nodeId, epoch }, id)));
     const answers = await Promise.all(
       sent.flatMap(({ id }, index) => [
-        registerWait(used.db, { commandId: id, workflowId: 'w', runId: 'r', activityId: id, now: t0 }).then((status) => (status.finished ? id : null)),
+        registerWait(used.db, { commandId: id, workflowId: 'w', runId: 'r', activityId: id, now: t0 }).then((status) =>
+          status.finished ? id : null,
+        ),
         recordResults(used.db, [rows[index]!], t0).then(() => null),
       ]),
     );

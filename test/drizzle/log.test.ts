@@ -32,7 +32,9 @@ function row(nodeId: string, changes: Partial<NewCommand> = {}): NewCommand {
 }
 
 const logOf = async (db: Database, nodeId: string): Promise<[number, string][]> =>
-  (await db.query<{ seq: number; id: string }>({ text: 'select seq, id from node_commands where node_id = $1 order by seq' }, [nodeId])).map(({ seq, id }) => [seq, id]);
+  (
+    await db.query<{ seq: number; id: string }>({ text: 'select seq, id from node_commands where node_id = $1 order by seq' }, [nodeId])
+  ).map(({ seq, id }) => [seq, id]);
 
 /** A promise and its resolver. */
 function gate(): { opened: Promise<void>; open: () => void } {
@@ -53,8 +55,16 @@ describe("a node's log", () => {
     const batch = [row('log-a'), row('log-b'), row('log-a'), row('log-a'), row('log-b')];
     await appendCommands(used.db, [first], t0);
     assert.equal((await appendCommands(used.db, batch, t0)).size, 5);
-    assert.deepEqual(await logOf(used.db, 'log-a'), [[1, first.id], [2, batch[0]!.id], [3, batch[2]!.id], [4, batch[3]!.id]]);
-    assert.deepEqual(await logOf(used.db, 'log-b'), [[1, batch[1]!.id], [2, batch[4]!.id]]);
+    assert.deepEqual(await logOf(used.db, 'log-a'), [
+      [1, first.id],
+      [2, batch[0]!.id],
+      [3, batch[2]!.id],
+      [4, batch[3]!.id],
+    ]);
+    assert.deepEqual(await logOf(used.db, 'log-b'), [
+      [1, batch[1]!.id],
+      [2, batch[4]!.id],
+    ]);
   });
 
   it('skips ids that exist, one by one and in a batch', async () => {
@@ -64,7 +74,10 @@ describe("a node's log", () => {
     assert.equal((await appendCommands(used.db, [command], t0)).size, 0);
     const next = row('log-again');
     assert.deepEqual([...(await appendCommands(used.db, [command, next], t0))], [next.id]);
-    assert.deepEqual(await logOf(used.db, 'log-again'), [[1, command.id], [2, next.id]]);
+    assert.deepEqual(await logOf(used.db, 'log-again'), [
+      [1, command.id],
+      [2, next.id],
+    ]);
   });
 
   it('takes no command of another identity generation, and none for a node without a log', async () => {
@@ -88,32 +101,46 @@ describe("a node's log", () => {
     });
     await appended.opened;
     let secondDone = false;
-    const second = used.db.transaction((tx) => appendCommands(tx, [late], t0)).then(() => {
+    const appendLate = async (): Promise<void> => {
+      await used.db.transaction((tx) => appendCommands(tx, [late], t0));
       secondDone = true;
-    });
+    };
+    const second = appendLate();
     // The second waits for the row lock: the server says so.
     for (;;) {
-      const waiting = await used.db.query({ text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'` });
+      const waiting = await used.db.query({
+        text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      });
       if (waiting.length > 0) break;
     }
     assert.equal(secondDone, false);
     assert.deepEqual(await readOpenCommands(used.db, [{ nodeId: 'log-order', afterSeq: 0 }], 10), []);
     held.open();
     await Promise.all([first, second]);
-    assert.deepEqual(await logOf(used.db, 'log-order'), [[1, early.id], [2, late.id]]);
+    assert.deepEqual(await logOf(used.db, 'log-order'), [
+      [1, early.id],
+      [2, late.id],
+    ]);
   });
 
   it('never deadlocks nor loses a position when many batches over the same nodes meet', async function () {
     this.timeout(30_000);
     const nodes = Array.from({ length: 12 }, (_, index) => `log-crowd-${index}`);
     for (const node of nodes) await addNode(used.db, node);
-    const orders = [nodes, [...nodes].reverse(), [...nodes.slice(6), ...nodes.slice(0, 6)]];
+    const orders = [nodes, nodes.toReversed(), [...nodes.slice(6), ...nodes.slice(0, 6)]];
     const batches = Array.from({ length: 60 }, (_, index) => (orders[index % 3] as string[]).flatMap((node) => [row(node), row(node)]));
     const appended = await Promise.all(batches.map((batch) => appendCommands(used.db, batch, t0)));
-    assert.equal(appended.reduce((sum, set) => sum + set.size, 0), 60 * 24);
+    assert.equal(
+      appended.reduce((sum, set) => sum + set.size, 0),
+      60 * 24,
+    );
     for (const node of nodes) {
       const log = await logOf(used.db, node);
-      assert.deepEqual(log.map(([seq]) => seq), Array.from({ length: 120 }, (_, index) => index + 1), node);
+      assert.deepEqual(
+        log.map(([seq]) => seq),
+        Array.from({ length: 120 }, (_, index) => index + 1),
+        node,
+      );
     }
   });
 
@@ -130,8 +157,23 @@ describe("a node's log", () => {
     for (const id of ['read-a', 'read-b']) await addNode(used.db, id);
     const batch = [1, 2, 3].flatMap(() => [row('read-a'), row('read-b')]);
     await appendCommands(used.db, batch, t0);
-    const read = await readOpenCommands(used.db, [{ nodeId: 'read-a', afterSeq: 1 }, { nodeId: 'read-b', afterSeq: 0 }], 2);
-    assert.deepEqual(read.map((c) => [c.nodeId, c.seq]), [['read-a', 2], ['read-a', 3], ['read-b', 1], ['read-b', 2]]);
+    const read = await readOpenCommands(
+      used.db,
+      [
+        { nodeId: 'read-a', afterSeq: 1 },
+        { nodeId: 'read-b', afterSeq: 0 },
+      ],
+      2,
+    );
+    assert.deepEqual(
+      read.map((c) => [c.nodeId, c.seq]),
+      [
+        ['read-a', 2],
+        ['read-a', 3],
+        ['read-b', 1],
+        ['read-b', 2],
+      ],
+    );
     assert.deepEqual(Buffer.from(read[0]!.body), Buffer.from(batch[2]!.body));
   });
 
@@ -169,15 +211,26 @@ describe('the revocation feed', () => {
     await counted.opened;
     const second = revoke(quick.id);
     for (;;) {
-      const waiting = await used.db.query({ text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'` });
+      const waiting = await used.db.query({
+        text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      });
       if (waiting.length > 0) break;
     }
     const { seq } = await readAllRevoked(used.db, t0);
     assert.equal(seq, 0, 'nothing is visible before the first commits');
     held.open();
     await Promise.all([first, second]);
-    assert.deepEqual((await readRevocationsAfter(used.db, seq)).map((entry) => [entry.seq, entry.nodeId]), [[1, 'feed-slow'], [2, 'feed-quick']]);
-    assert.deepEqual((await readRevocationsAfter(used.db, 1)).map((entry) => entry.nodeId), ['feed-quick']);
+    assert.deepEqual(
+      (await readRevocationsAfter(used.db, seq)).map((entry) => [entry.seq, entry.nodeId]),
+      [
+        [1, 'feed-slow'],
+        [2, 'feed-quick'],
+      ],
+    );
+    assert.deepEqual(
+      (await readRevocationsAfter(used.db, 1)).map((entry) => entry.nodeId),
+      ['feed-quick'],
+    );
   });
 
   it('REV-007 loads what is revoked and unexpired, and the number to go on from', async () => {

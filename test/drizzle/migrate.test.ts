@@ -17,7 +17,12 @@ describe('migrations', () => {
     const names = (await readMigrations()).map((migration) => migration.name);
     assert.deepEqual(names, [...names].sort());
     assert.equal(names[0], 'core/0001_nodes');
-    for (const named of ['core/0008_session_versions', 'core/0021_signed_specs', 'core/0023_session_trust_version', 'core/0026_session_approver_set']) {
+    for (const named of [
+      'core/0008_session_versions',
+      'core/0021_signed_specs',
+      'core/0023_session_trust_version',
+      'core/0026_session_approver_set',
+    ]) {
       assert.ok(names.includes(named), named);
     }
     for (const named of ['quorum/0003_trust_bundle_state', 'quorum/0004_trust_bundle_approver_set', 'quorum/0006_trust_bundle_history']) {
@@ -64,7 +69,9 @@ describe('schema', () => {
              join pg_attribute a on a.attrelid = t.oid and a.attname = c.column_name
              where c.table_schema = 'public' and c.table_name <> 'schema_migrations' order by 1, 2`,
     });
-    const inDatabase = rows.map((row) => `${row.table}.${row.column} ${row.type}${row.nullable ? '' : ' not null'}${row.hasDefault ? ' default' : ''}`);
+    const inDatabase = rows.map(
+      (row) => `${row.table}.${row.column} ${row.type}${row.nullable ? '' : ' not null'}${row.hasDefault ? ' default' : ''}`,
+    );
     const inCode = Object.values(schema).flatMap((table) =>
       Object.values(getTableColumns(table)).map((column) => {
         const type = column.getSQLType();

@@ -24,7 +24,9 @@ describe('opening a session', () => {
     const first = await connect(used.db, node, { gatewayId: 'gw-1' });
     const second = await connect(used.db, node, { gatewayId: 'gw-2' });
     assert.deepEqual([first.epoch, second.epoch], [1, 2]);
-    const [row] = await used.db.query<{ reason: string }>({ text: 'select end_reason as reason from node_sessions where id = $1' }, [first.sessionId]);
+    const [row] = await used.db.query<{ reason: string }>({ text: 'select end_reason as reason from node_sessions where id = $1' }, [
+      first.sessionId,
+    ]);
     assert.equal(row?.reason, 'superseded');
     assert.equal((await findOpenSession(used.db, node.id))?.gatewayId, 'gw-2');
   });
@@ -71,7 +73,10 @@ describe('opening a session', () => {
   it('refuses a certificate of an earlier identity generation', async () => {
     const node = await enrol(used.db, 'generation');
     await used.db.query({ text: 'update nodes set identity_generation = 2 where id = $1' }, [node.id]);
-    await assert.rejects(openSession(used.db, sessionOf(node)), refused('INVALID_STATE', /generation 1, node generation is at 2/, 'generation-superseded'));
+    await assert.rejects(
+      openSession(used.db, sessionOf(node)),
+      refused('INVALID_STATE', /generation 1, node generation is at 2/, 'generation-superseded'),
+    );
     const fresh = { ...node, certificate: await certify(used.db, { id: node.id, key: newKey(), now: t0 }) };
     assert.equal((await openSession(used.db, sessionOf(fresh))).identityGeneration, 2);
   });
@@ -79,7 +84,8 @@ describe('opening a session', () => {
   it('SKEW-004 SKEW-005 keeps the capabilities and replaces the labels as a set', async () => {
     const node = await enrol(used.db, 'capable');
     await used.db.query({ text: `update nodes set labels = '{"rack": "r1"}' where id = $1` }, [node.id]);
-    const labels = async () => (await used.db.query<{ labels: object }>({ text: 'select labels from nodes where id = $1' }, [node.id]))[0]?.labels;
+    const labels = async () =>
+      (await used.db.query<{ labels: object }>({ text: 'select labels from nodes where id = $1' }, [node.id]))[0]?.labels;
     await connect(used.db, node, { capabilities: ['commands', 'trust'] });
     assert.deepEqual(await labels(), { rack: 'r1', 'bc.dev/cap.commands': '1', 'bc.dev/cap.trust': '1' });
     await connect(used.db, node, { capabilities: ['commands', 'limits'] });
@@ -96,7 +102,12 @@ describe('presence', () => {
     const node = await enrol(used.db, 'raises');
     const version = async () => (await findOpenSession(used.db, node.id))?.trustVersion;
     const { sessionId } = await connect(used.db, node, { trustVersion: 7 });
-    for (const [reported, expected] of [[5, 7], [9, 9], [8, 9], [null, 9]] as const) {
+    for (const [reported, expected] of [
+      [5, 7],
+      [9, 9],
+      [8, 9],
+      [null, 9],
+    ] as const) {
       await touchSessions(used.db, [{ sessionId, lastSeenAt: t0 + 1, trustVersion: reported }]);
       assert.equal(await version(), expected, `after a report of ${reported}`);
     }
@@ -126,7 +137,9 @@ describe('presence', () => {
     ]);
     assert.equal(ended.length, 2);
     assert.ok(ended.includes(old.sessionId));
-    const [row] = await used.db.query<{ version: number }>({ text: 'select trust_version as version from node_sessions where id = $1' }, [old.sessionId]);
+    const [row] = await used.db.query<{ version: number }>({ text: 'select trust_version as version from node_sessions where id = $1' }, [
+      old.sessionId,
+    ]);
     assert.equal(row?.version, null);
   });
 
@@ -140,8 +153,13 @@ describe('presence', () => {
   });
 
   it('keeps presence writes inside their page: no index holds what they change', async () => {
-    const indexes = await used.db.query<{ definition: string }>({ text: `select indexdef as definition from pg_indexes where tablename in ('node_sessions', 'node_presence')` });
-    assert.deepEqual(indexes.filter(({ definition }) => definition.includes('last_seen_at')), []);
+    const indexes = await used.db.query<{ definition: string }>({
+      text: `select indexdef as definition from pg_indexes where tablename in ('node_sessions', 'node_presence')`,
+    });
+    assert.deepEqual(
+      indexes.filter(({ definition }) => definition.includes('last_seen_at')),
+      [],
+    );
   });
 });
 
@@ -158,7 +176,12 @@ describe('the fleet gate', () => {
   });
 
   it('ROT-020 C03 C04 counts NULL, 0 and a lower version as behind, and names those first that never reported', async () => {
-    const reported: [string, number | null][] = [['fleet-a', 1], ['fleet-b', null], ['fleet-c', 2], ['fleet-d', 0]];
+    const reported: [string, number | null][] = [
+      ['fleet-a', 1],
+      ['fleet-b', null],
+      ['fleet-c', 2],
+      ['fleet-d', 0],
+    ];
     for (const [id, trustVersion] of reported) {
       const certificate = await certify(used.db, { id, key: newKey(), now: t0 });
       const [row] = await used.db.query<{ issuer: string }>({ text: 'select issuer from node_certs limit 1' });
@@ -166,7 +189,10 @@ describe('the fleet gate', () => {
     }
     const now = await facts(2);
     assert.deepEqual([now.connected, now.behind], [4, 3]);
-    assert.deepEqual(now.sample.map((node) => node.nodeId), ['fleet-b', 'fleet-d', 'fleet-a']);
+    assert.deepEqual(
+      now.sample.map((node) => node.nodeId),
+      ['fleet-b', 'fleet-d', 'fleet-a'],
+    );
     const verdict = judgeFleet(now, { version: 2, now: t0 });
     assert.equal(
       verdict.kind === 'closed' && verdict.message,
@@ -208,7 +234,9 @@ describe('the fleet gate', () => {
     await addNode(used.db, 'two-sessions');
     const insert = () =>
       used.db.query(
-        { text: `insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial) values ($1, 'two-sessions', 'g', 1, 'node', '', '')` },
+        {
+          text: `insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial) values ($1, 'two-sessions', 'g', 1, 'node', '', '')`,
+        },
         [randomUUID()],
       );
     await insert();

@@ -103,6 +103,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   };
 }
 
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
 /** Waits a little for backends to notice that their clients left. @returns who is still there */
 async function settle(admin: pg.Client, name: string): Promise<string[]> {
   for (let attempt = 0; ; attempt++) {
@@ -111,7 +113,7 @@ async function settle(admin: pg.Client, name: string): Promise<string[]> {
       [name],
     );
     if (rows.length === 0 || attempt === 40) return rows.map((row) => `${row.application_name} (${row.state})`);
-    await new Promise((resolve) => setTimeout(resolve, 25));
+    await pause(25);
   }
 }
 
@@ -150,8 +152,11 @@ export function useDatabase(options: Partial<DatabaseOptions> = {}): UsedDatabas
     used.db = made.connect(options);
     used.url = made.url;
   });
-  afterEach(() => {
-    assert.equal(used.db.pool.idleCount, used.db.pool.totalCount, 'a connection was not given back to its pool');
+  afterEach(async () => {
+    const { pool } = used.db;
+    // Work that was let go of may be about to end.
+    for (let attempt = 0; attempt < 40 && pool.idleCount !== pool.totalCount; attempt++) await pause(25);
+    assert.equal(pool.idleCount, pool.totalCount, 'a connection was not given back to its pool');
   });
   after(async () => {
     await used.db.close();

@@ -29,10 +29,15 @@ describe('the key bundle in the database', () => {
   });
 
   it('C16 serves the loop of a rotation step: two operators, one rotation', async () => {
-    const add = (rotationId: string) => updateBundle(store(), secret, async (bundle) => (await addCommandRoot(bundle, { rotationId, now: t0 })).bundle);
+    const add = (rotationId: string) =>
+      updateBundle(store(), secret, async (bundle) => (await addCommandRoot(bundle, { rotationId, now: t0 })).bundle);
     const answers = await Promise.allSettled([add('r1'), add('r2')]);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), ['fulfilled', 'rejected']);
-    refused('INVALID_STATE', /is in progress/, 'rotation-in-progress')((answers.find((answer) => answer.status === 'rejected') as PromiseRejectedResult).reason);
+    refused(
+      'INVALID_STATE',
+      /is in progress/,
+      'rotation-in-progress',
+    )((answers.find((answer) => answer.status === 'rejected') as PromiseRejectedResult).reason);
   });
 
   it('calls a watcher back after a change of another writer, and not before', async () => {

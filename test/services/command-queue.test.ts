@@ -1,11 +1,18 @@
 import assert from 'node:assert/strict';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { anyPack, AnySchema } from '@bufbuild/protobuf/wkt';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
 import { parseSignature, verifyIntent } from '../../pki/envelope/index.ts';
 import { CommandBodySchema, InventoryRefreshSchema, NodeRebootSchema } from '../../proto/index.ts';
-import { type CommandRequest, enqueueCommands, expireCommands, findCommand, getCommand, reconcileCommands } from '../../services/command-queue.ts';
+import {
+  type CommandRequest,
+  enqueueCommands,
+  expireCommands,
+  findCommand,
+  getCommand,
+  reconcileCommands,
+} from '../../services/command-queue.ts';
 import { registerWait, takeDueCompletions } from '../../services/outbox.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
@@ -52,7 +59,10 @@ describe('the command queue', () => {
     const request = command('queue-again');
     assert.deepEqual(await enqueue([request]), { enqueued: [request.id], existing: [] });
     const before = await stored(request.id);
-    assert.deepEqual(await enqueue([{ ...request, deadlineMs: t0 + 2 * hour }], { now: t0 + minute }), { enqueued: [], existing: [request.id] });
+    assert.deepEqual(await enqueue([{ ...request, deadlineMs: t0 + 2 * hour }], { now: t0 + minute }), {
+      enqueued: [],
+      existing: [request.id],
+    });
     const next = command('queue-again');
     assert.deepEqual(await enqueue([request, next]), { enqueued: [next.id], existing: [request.id] });
     assert.deepEqual(await stored(request.id), before);
@@ -64,8 +74,16 @@ describe('the command queue', () => {
     const request = command('queue-differs', { kind: 'node.reboot', payload: rebootPayload('first') });
     await enqueue([request]);
     const other = { ...request, payload: rebootPayload('second') };
-    for (const again of [other, { ...request, nodeId: 'queue-differs-2' }, { ...request, batchId: 'b1' }, command('queue-differs', { id: request.id })]) {
-      await assert.rejects(enqueue([again]), refused('CONFLICT', /exists with another content \(node\.reboot for queue-differs\)/, 'command-differs'));
+    for (const again of [
+      other,
+      { ...request, nodeId: 'queue-differs-2' },
+      { ...request, batchId: 'b1' },
+      command('queue-differs', { id: request.id }),
+    ]) {
+      await assert.rejects(
+        enqueue([again]),
+        refused('CONFLICT', /exists with another content \(node\.reboot for queue-differs\)/, 'command-differs'),
+      );
     }
   });
 
@@ -73,8 +91,14 @@ describe('the command queue', () => {
     await addNode(used.db, 'queue-node');
     await addNode(used.db, 'queue-site', 'site');
     const wrongType = toBinary(AnySchema, anyPack(NodeRebootSchema, create(NodeRebootSchema)));
-    const torn = toBinary(AnySchema, create(AnySchema, { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.InventoryRefresh', value: Uint8Array.of(0x0a, 9) }));
-    const elsewhere = toBinary(AnySchema, { ...anyPack(InventoryRefreshSchema, create(InventoryRefreshSchema)), typeUrl: 'example.org/bettercompute.agent.v1.InventoryRefresh' });
+    const torn = toBinary(
+      AnySchema,
+      create(AnySchema, { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.InventoryRefresh', value: Uint8Array.of(0x0a, 9) }),
+    );
+    const elsewhere = toBinary(AnySchema, {
+      ...anyPack(InventoryRefreshSchema, create(InventoryRefreshSchema)),
+      typeUrl: 'example.org/bettercompute.agent.v1.InventoryRefresh',
+    });
     const table: [Partial<CommandRequest>, 'INVALID_INPUT' | 'NOT_FOUND' | 'INVALID_STATE', RegExp, string][] = [
       [{ id: '' }, 'INVALID_INPUT', /the id is not 1 to 400 printable/, 'command-id'],
       [{ id: 'a b' }, 'INVALID_INPUT', /the id is not 1 to 400 printable/, 'command-id'],
@@ -90,7 +114,12 @@ describe('the command queue', () => {
       [{ payload: elsewhere }, 'INVALID_INPUT', /the payload is not a/, 'payload'],
       [{ payload: Uint8Array.of(255) }, 'INVALID_INPUT', /the payload is not a/, 'payload'],
       [{ nodeId: 'nobody' }, 'NOT_FOUND', /no node is called nobody/, 'unknown-node'],
-      [{ nodeId: 'queue-site', kind: 'node.reboot', payload: rebootPayload() }, 'INVALID_INPUT', /node\.reboot is not for nodes of role site \(queue-site\)/, 'wrong-role'],
+      [
+        { nodeId: 'queue-site', kind: 'node.reboot', payload: rebootPayload() },
+        'INVALID_INPUT',
+        /node\.reboot is not for nodes of role site \(queue-site\)/,
+        'wrong-role',
+      ],
     ];
     const good = command('queue-node');
     for (const [changes, code, message, reason] of table) {
@@ -106,13 +135,21 @@ describe('the command queue', () => {
     await revokeNode({ db: used.db, nodeId: 'queue-revoked', actor: 'olga', reason: 'lost', now: t0 });
     const check = refused('INVALID_STATE', /node queue-revoked is revoked: it gets no commands/, 'node-not-active');
     await assert.rejects(enqueue([command('queue-revoked')]), check);
-    await assert.rejects(enqueueCommands({ db: { ...used.db }, worker, trustDomain, now: t0, commands: [command('queue-revoked')] }), check);
+    await assert.rejects(
+      enqueueCommands({ db: { ...used.db }, worker, trustDomain, now: t0, commands: [command('queue-revoked')] }),
+      check,
+    );
   });
 
   it('signs for the generation that counts now, although it knew an older one', async () => {
     await addNode(used.db, 'queue-generation');
     await enqueue([command('queue-generation')]);
-    await used.db.query({ text: `with n as (update nodes set identity_generation = 5 where id = $1) update node_queue set generation = 5 where node_id = $1` }, ['queue-generation']);
+    await used.db.query(
+      {
+        text: `with n as (update nodes set identity_generation = 5 where id = $1) update node_queue set generation = 5 where node_id = $1`,
+      },
+      ['queue-generation'],
+    );
     const request = command('queue-generation');
     assert.deepEqual((await enqueue([request, command('queue-generation')])).enqueued.length, 2);
     assert.equal(fromBinary(CommandBodySchema, (await stored(request.id)).body).generation, 5n);
@@ -150,10 +187,16 @@ describe('the command queue', () => {
     await registerWait(used.db, { commandId: open.id, workflowId: 'w', runId: 'r', activityId: open.id, now: t0 });
     assert.deepEqual(await expireCommands(used.db, { now: t0 + hour + 30 * second }), []);
     assert.deepEqual(await expireCommands(used.db, { now: t0 + hour + 31 * second }), [open.id]);
-    assert.deepEqual((await takeDueCompletions(used.db, { now: t0 + 2 * hour, limit: 9 })).map((row) => row.commandId), [open.id]);
+    assert.deepEqual(
+      (await takeDueCompletions(used.db, { now: t0 + 2 * hour, limit: 9 })).map((row) => row.commandId),
+      [open.id],
+    );
     assert.deepEqual(await expireCommands(used.db, { now: t0 + hour + 90 * second }), []);
     assert.deepEqual(await expireCommands(used.db, { now: t0 + hour + 91 * second }), [acked.id]);
-    assert.deepEqual([(await getCommand(used.db, open.id)).reason, (await getCommand(used.db, acked.id)).reason], ['not taken before its deadline', 'no result in time']);
+    assert.deepEqual(
+      [(await getCommand(used.db, open.id)).reason, (await getCommand(used.db, acked.id)).reason],
+      ['not taken before its deadline', 'no result in time'],
+    );
     await assert.rejects(getCommand(used.db, 'none'), refused('NOT_FOUND', /no command is called none/, 'unknown-command'));
   });
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { create, toBinary } from '@bufbuild/protobuf';
+import { toBinary } from '@bufbuild/protobuf';
 import { day, hour, minute } from '../../domain/time.ts';
 import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
 import { openSession } from '../../drizzle/queries/sessions.ts';
@@ -9,12 +9,26 @@ import { nodeIdentityOf, parseCertificate, verifyChain } from '../../pki/x509/in
 import { bounds, type JoinGranted, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
 import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
+import { issuerOf } from '../../services/node-certs.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { createJoinToken, listJoinTokens } from '../../services/tokens.ts';
 import { settleAndPublish } from '../../services/trust-publication.ts';
 import { useDatabase } from '../harness/postgres.ts';
-import { command, csrOf, keyring, newKey, type NodeKey, randomBytes, recordingLog, refused, sessionOf, sha256, t0, testBundle, trustDomain } from './support.ts';
-import { issuerOf } from '../../services/node-certs.ts';
+import { certificatesOf, joinRequest } from './identity-support.ts';
+import {
+  command,
+  csrOf,
+  keyring,
+  newKey,
+  randomBytes,
+  recordingLog,
+  refused,
+  sessionOf,
+  sha256,
+  t0,
+  testBundle,
+  trustDomain,
+} from './support.ts';
 
 describe('joining by token', () => {
   const used = useDatabase({ max: 20 });
@@ -24,7 +38,8 @@ describe('joining by token', () => {
     bundle = await testBundle();
   });
   const services = () => createGatewayServices({ db: used.db, bundle: () => bundle, log: recordingLog(), now: () => now });
-  const publish = () => settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api', now: t0, log: recordingLog() });
+  const publish = () =>
+    settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api', now: t0, log: recordingLog() });
 
   const token = async (changes: { nodeId?: string; role?: 'node' | 'site'; siteId?: string; lifetimeMs?: number } = {}) =>
     (
@@ -41,36 +56,19 @@ describe('joining by token', () => {
       })
     ).token;
 
-  async function request(key: NodeKey, evidence: string, changes: Partial<Pick<JoinRequest, 'attestor' | 'csr' | 'role' | 'nonce'>> = {}): Promise<JoinRequest> {
-    return create(JoinRequestSchema, {
-      attestor: 'join-token',
-      evidence: Buffer.from(evidence),
-      csr: await csrOf(key),
-      role: 'node',
-      daemonVersion: '0.1.0',
-      nonce: randomBytes(32),
-      hardware: { hostname: 'metal-7', cpus: 64, memoryBytes: 1n << 40n, macAddresses: ['02:00:00:00:00:07'] },
-      ...changes,
-    });
-  }
-
   const send = (message: JoinRequest) => services().join(toBinary(JoinRequestSchema, message));
 
   function granted(message: JoinRequest, response: Uint8Array): JoinGranted {
     const body = verifyJoinResponse(response, { joinKey: bundle.joinSigning.spki, nonce: message.nonce, csrSha256: sha256(message.csr) });
     assert.equal(body.outcome.case, 'granted');
     assert.equal(body.serverTimeMs, BigInt(now));
-    return body.outcome.value as JoinGranted;
+    return body.outcome.value;
   }
 
-  const certificates = (nodeId: string) =>
-    used.db.query<{ serial: string; issued: boolean; revoked: boolean; generation: number }>(
-      { text: `select serial, cert_der is not null as issued, revoked_at is not null as revoked, generation from node_certs where node_id = $1 order by reserved_at` },
-      [nodeId],
-    );
+  const certificates = (nodeId: string) => certificatesOf(used.db, nodeId);
 
   it('waits until there is a trust bundle to hand out, and uses nothing up', async () => {
-    const message = await request(newKey(), await token());
+    const message = await joinRequest(newKey(), await token());
     await assert.rejects(send(message), refused('UNAVAILABLE', /no trust bundle is published yet/, 'nothing-published'));
     await publish();
     granted(message, await send(message));
@@ -78,7 +76,7 @@ describe('joining by token', () => {
 
   it('JOIN-001 JOIN-003 JOIN-012 JOIN-023 JOIN-027 answers with a certificate, its row and the published trust', async () => {
     const key = newKey();
-    const message = await request(key, await token());
+    const message = await joinRequest(key, await token());
     const answer = granted(message, await send(message));
     const chain = answer.chain.map((der) => Buffer.from(der));
     const verified = verifyChain(chain, { anchors: [bundle.nodeCa.certificate.der], now, purpose: 'client' });
@@ -90,21 +88,26 @@ describe('joining by token', () => {
     assert.deepEqual(rows, [{ serial: verified.leaf.serial, issued: true, revoked: false, generation: 1 }]);
     const node = { id: answer.nodeId, key, certificate: verified.leaf, issuer: issuerOf(bundle.nodeCa.spki) };
     assert.equal((await openSession(used.db, sessionOf(node))).epoch, 1);
-    const [row] = await used.db.query<{ hostname: string; hardware: { memoryBytes: string } }>({ text: 'select hostname, hardware from nodes where id = $1' }, [answer.nodeId]);
+    const [row] = await used.db.query<{ hostname: string; hardware: { memoryBytes: string } }>(
+      { text: 'select hostname, hardware from nodes where id = $1' },
+      [answer.nodeId],
+    );
     assert.deepEqual([row?.hostname, row?.hardware.memoryBytes], ['metal-7', String(1n << 40n)]);
   });
 
   it('C25 fifty parallel joins with one token and fifty keys give one certificate', async function () {
     this.timeout(30_000);
     const evidence = await token();
-    const messages = await Promise.all(Array.from({ length: 50 }, () => request(newKey(), evidence)));
+    const messages = await Promise.all(Array.from({ length: 50 }, () => joinRequest(newKey(), evidence)));
     const answers = await Promise.allSettled(messages.map(send));
     const good = answers.filter((answer) => answer.status === 'fulfilled');
     assert.equal(good.length, 1);
     for (const answer of answers) {
       if (answer.status === 'rejected') refused('PERMISSION_DENIED', /the join token was used by node node-/, 'token-used')(answer.reason);
     }
-    const [{ node }] = (await used.db.query<{ node: string }>({ text: 'select used_by_node as node from join_tokens where secret_sha256 is not null order by created_at desc, used_at desc limit 1' })) as [{ node: string }];
+    const [{ node }] = (await used.db.query<{ node: string }>({
+      text: 'select used_by_node as node from join_tokens where secret_sha256 is not null order by created_at desc, used_at desc limit 1',
+    })) as [{ node: string }];
     assert.equal((await certificates(node)).length, 1);
   });
 
@@ -112,23 +115,26 @@ describe('joining by token', () => {
     this.timeout(30_000);
     const key = newKey();
     const [evidence, csr] = [await token(), await csrOf(key)];
-    const messages = await Promise.all(Array.from({ length: 50 }, () => request(key, evidence, { csr })));
+    const messages = await Promise.all(Array.from({ length: 50 }, () => joinRequest(key, evidence, { csr })));
     const answers = await Promise.all(messages.map(async (message) => granted(message, await send(message))));
     assert.equal(new Set(answers.map((answer) => answer.nodeId)).size, 1);
     assert.equal(new Set(answers.map((answer) => Buffer.from(answer.chain[0]!).toString('hex'))).size, 1);
-    assert.deepEqual((await certificates(answers[0]!.nodeId)).map((row) => row.issued), [true]);
+    assert.deepEqual(
+      (await certificates(answers[0]!.nodeId)).map((row) => row.issued),
+      [true],
+    );
   });
 
   it('a lost answer is given again: same token, same CSR, same certificate, also after the token expired', async () => {
     const key = newKey();
-    const message = await request(key, await token({ lifetimeMs: minute }));
+    const message = await joinRequest(key, await token({ lifetimeMs: minute }));
     const first = granted(message, await send(message));
     now = t0 + 2 * minute;
     try {
       const again = { ...message, nonce: randomBytes(32) };
       const second = granted(again, await send(again));
       assert.deepEqual([second.nodeId, Buffer.from(second.chain[0]!)], [first.nodeId, Buffer.from(first.chain[0]!)]);
-      const other = await request(newKey(), Buffer.from(message.evidence).toString());
+      const other = await joinRequest(newKey(), Buffer.from(message.evidence).toString());
       await assert.rejects(send(other), refused('PERMISSION_DENIED', /was used by node/, 'token-used'));
     } finally {
       now = t0;
@@ -137,17 +143,26 @@ describe('joining by token', () => {
 
   it('C26 H-15 a crash between the claim and the certificate is repaired by the next try, under a new serial', async () => {
     const key = newKey();
-    const message = await request(key, await token());
-    const broken = { ...bundle, nodeCa: { ...bundle.nodeCa, signer: () => ({ spki: bundle.nodeCa.spki, sign: () => Promise.reject(new Error('killed')) }) } };
+    const message = await joinRequest(key, await token());
+    const broken = {
+      ...bundle,
+      nodeCa: { ...bundle.nodeCa, signer: () => ({ spki: bundle.nodeCa.spki, sign: () => Promise.reject(new Error('killed')) }) },
+    };
     const dying = createGatewayServices({ db: used.db, bundle: () => broken, log: recordingLog(), now: () => now });
     await assert.rejects(dying.join(toBinary(JoinRequestSchema, message)));
-    const [{ node }] = (await used.db.query<{ node: string }>({ text: 'select used_by_node as node from join_tokens where used_csr_sha256 = $1' }, [sha256(message.csr)])) as [{ node: string }];
+    const [{ node }] = (await used.db.query<{ node: string }>(
+      { text: 'select used_by_node as node from join_tokens where used_csr_sha256 = $1' },
+      [sha256(message.csr)],
+    )) as [{ node: string }];
     const [reserved] = await certificates(node);
     assert.deepEqual([reserved?.issued, (await certificates(node)).length], [false, 1]);
     const answer = granted(message, await send(message));
     assert.equal(answer.nodeId, node);
     const rows = await certificates(node);
-    assert.deepEqual(rows.map((row) => row.issued), [false, true]);
+    assert.deepEqual(
+      rows.map((row) => row.issued),
+      [false, true],
+    );
     assert.notEqual(parseCertificate(answer.chain[0]!).serial, reserved?.serial);
   });
 
@@ -172,7 +187,8 @@ describe('joining by token', () => {
         ['bcj1.AAAA', 'MALFORMED', /the join token is not one/, 'join-token'],
         ['', 'MALFORMED', /the join token is not one/, 'join-token'],
       ] as const;
-      for (const [evidence, code, message, reason] of table) await assert.rejects(send(await request(key, evidence)), refused(code, message, reason));
+      for (const [evidence, code, message, reason] of table)
+        await assert.rejects(send(await joinRequest(key, evidence)), refused(code, message, reason));
     } finally {
       now = t0;
     }
@@ -181,7 +197,12 @@ describe('joining by token', () => {
   it('JOIN-010 JOIN-011 refuses requests that are none, before the token is touched', async () => {
     const evidence = await token();
     const key = newKey();
-    const table: [Parameters<typeof request>[2], 'UNSUPPORTED' | 'INVALID_INPUT' | 'MALFORMED' | 'PERMISSION_DENIED', RegExp, string][] = [
+    const table: [
+      Parameters<typeof joinRequest>[2],
+      'UNSUPPORTED' | 'INVALID_INPUT' | 'MALFORMED' | 'PERMISSION_DENIED',
+      RegExp,
+      string,
+    ][] = [
       [{ attestor: 'tpm' }, 'UNSUPPORTED', /attestor tpm is not offered here/, 'attestor-unsupported'],
       [{ attestor: 'x' }, 'UNSUPPORTED', /names no attestor we know/, 'attestor-unknown'],
       [{ role: 'ramdisk' }, 'INVALID_INPUT', /role node or site/, 'wrong-role'],
@@ -189,57 +210,75 @@ describe('joining by token', () => {
       [{ nonce: randomBytes(16) }, 'MALFORMED', /the nonce has 16 bytes, not 32/, 'nonce'],
     ];
     for (const [changes, code, message, reason] of table) {
-      await assert.rejects(send(await request(key, evidence, changes)), refused(code, message, reason));
+      await assert.rejects(send(await joinRequest(key, evidence, changes)), refused(code, message, reason));
     }
     const csr = Buffer.from(await csrOf(key));
     csr[csr.length - 1]! ^= 1;
-    await assert.rejects(send(await request(key, evidence, { csr })));
+    await assert.rejects(send(await joinRequest(key, evidence, { csr })));
     await assert.rejects(services().join(randomBytes(64)), refused('MALFORMED', /JoinRequest does not decode/, 'request'));
-    await assert.rejects(services().join(new Uint8Array(bounds.joinRequest + 1)), refused('FRAME_TOO_LARGE', /exceeds the bound joinRequest/, 'request'));
-    const good = await request(key, evidence);
+    await assert.rejects(
+      services().join(new Uint8Array(bounds.joinRequest + 1)),
+      refused('FRAME_TOO_LARGE', /exceeds the bound joinRequest/, 'request'),
+    );
+    const good = await joinRequest(key, evidence);
     assert.equal(granted(good, await send(good)).generation, 1n);
   });
 
   it('a token that names a node makes that node, and a second one gives it a new identity', async () => {
     const [first, second] = [newKey(), newKey()];
-    const message = await request(first, await token({ nodeId: 'gpu-17' }));
+    const message = await joinRequest(first, await token({ nodeId: 'gpu-17' }));
     assert.equal(granted(message, await send(message)).nodeId, 'gpu-17');
     const open = command('gpu-17');
     await enqueueCommands({ db: used.db, worker: await keyring(used.db), trustDomain, now: t0, commands: [open] });
-    const again = await request(second, await token({ nodeId: 'gpu-17' }));
+    const again = await joinRequest(second, await token({ nodeId: 'gpu-17' }));
     const answer = granted(again, await send(again));
     assert.deepEqual([answer.nodeId, answer.generation], ['gpu-17', 2n]);
-    assert.deepEqual((await certificates('gpu-17')).map(({ generation, revoked }) => [generation, revoked]), [[1, true], [2, false]]);
+    assert.deepEqual(
+      (await certificates('gpu-17')).map(({ generation, revoked }) => [generation, revoked]),
+      [
+        [1, true],
+        [2, false],
+      ],
+    );
     const ended = await findCommand(used.db, open.id);
     assert.deepEqual([ended?.state, ended?.reason], ['cancelled', 'node joined again']);
     const next = command('gpu-17');
-    assert.deepEqual((await enqueueCommands({ db: used.db, worker: await keyring(used.db), trustDomain, now: t0, commands: [next] })).enqueued, [next.id]);
+    assert.deepEqual(
+      (await enqueueCommands({ db: used.db, worker: await keyring(used.db), trustDomain, now: t0, commands: [next] })).enqueued,
+      [next.id],
+    );
   });
 
   it('a revoked node joins again only by a token made for it, and its old token gives it nothing', async () => {
     const key = newKey();
-    const message = await request(key, await token({ nodeId: 'gpu-18' }));
+    const message = await joinRequest(key, await token({ nodeId: 'gpu-18' }));
     granted(message, await send(message));
     await revokeNode({ db: used.db, nodeId: 'gpu-18', actor: 'olga', reason: 'stolen', now: t0 });
-    await assert.rejects(send({ ...message, nonce: randomBytes(32) }), refused('PERMISSION_DENIED', /used by node gpu-18, which is revoked/, 'token-used'));
-    const again = await request(newKey(), await token({ nodeId: 'gpu-18' }));
+    await assert.rejects(
+      send({ ...message, nonce: randomBytes(32) }),
+      refused('PERMISSION_DENIED', /used by node gpu-18, which is revoked/, 'token-used'),
+    );
+    const again = await joinRequest(newKey(), await token({ nodeId: 'gpu-18' }));
     assert.equal(granted(again, await send(again)).generation, 3n);
     assert.equal((await readNodeFacts(used.db, ['gpu-18'])).get('gpu-18')?.state, 'active');
   });
 
   it('refuses a token that names a node of another site or role, or one that is retired', async () => {
-    const make = await request(newKey(), await token({ nodeId: 'gpu-19' }));
+    const make = await joinRequest(newKey(), await token({ nodeId: 'gpu-19' }));
     granted(make, await send(make));
-    const elsewhere = await request(newKey(), await token({ nodeId: 'gpu-19', siteId: 'lisbon' }));
-    await assert.rejects(send(elsewhere), refused('PERMISSION_DENIED', /is a node of site berlin, the join token names a node of lisbon/, 'node-differs'));
+    const elsewhere = await joinRequest(newKey(), await token({ nodeId: 'gpu-19', siteId: 'lisbon' }));
+    await assert.rejects(
+      send(elsewhere),
+      refused('PERMISSION_DENIED', /is a node of site berlin, the join token names a node of lisbon/, 'node-differs'),
+    );
     await used.db.query({ text: `update nodes set state = 'retired' where id = 'gpu-19'` });
-    const retired = await request(newKey(), await token({ nodeId: 'gpu-19' }));
+    const retired = await joinRequest(newKey(), await token({ nodeId: 'gpu-19' }));
     await assert.rejects(send(retired), refused('PERMISSION_DENIED', /node gpu-19 is retired/, 'node-not-active'));
   });
 
   it('H-13 a CA with under ten minutes left refuses, and the same machine joins later', async () => {
     const key = newKey();
-    const message = await request(key, await token());
+    const message = await joinRequest(key, await token());
     now = bundle.nodeCa.certificate.notAfter - 9 * minute;
     await used.db.query({ text: 'update join_tokens set expires_at = $1' }, [new Date(now + hour)]);
     await assert.rejects(send(message), (error) => refused('CA_EXPIRED', /./)(error));

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { day, hour, minute, second } from '../../domain/time.ts';
 import { productionTimes } from '../../domain/rotation/gates.ts';
+import { day, hour, minute, second } from '../../domain/time.ts';
 import { endSession } from '../../drizzle/queries/sessions.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';
 import { keptMs, pruneFinished } from '../../services/housekeeping.ts';
 import { findNode, getNode, listNodes } from '../../services/nodes.ts';
 import { listProcesses, recordHeartbeat, removeProcess } from '../../services/processes.ts';
-import { dropVerdict, fleetVerdict, processesVerdict, publicationVerdict } from '../../services/rotation-gates.ts';
 import { revokeNode } from '../../services/revocation.ts';
+import { dropVerdict, fleetVerdict, processesVerdict, publicationVerdict } from '../../services/rotation-gates.ts';
 import { listWaitingCommands } from '../../services/stuck.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, command, connect, enrol, keyring, refused, t0, testBundle, trustDomain } from './support.ts';
@@ -20,12 +20,21 @@ describe('what operators ask', () => {
   });
 
   it('lists nodes by what they are, in pages, with the last session of each', async () => {
-    assert.deepEqual((await listNodes(used.db, {}, t0)).map((node) => node.id), ['ops-a', 'ops-b', 'ops-c', 'ops-site']);
-    assert.deepEqual((await listNodes(used.db, { role: 'node', afterId: 'ops-a', limit: 1 }, t0)).map((node) => node.id), ['ops-b']);
+    assert.deepEqual(
+      (await listNodes(used.db, {}, t0)).map((node) => node.id),
+      ['ops-a', 'ops-b', 'ops-c', 'ops-site'],
+    );
+    assert.deepEqual(
+      (await listNodes(used.db, { role: 'node', afterId: 'ops-a', limit: 1 }, t0)).map((node) => node.id),
+      ['ops-b'],
+    );
     assert.deepEqual((await listNodes(used.db, { ids: [] }, t0)).length, 0);
     assert.deepEqual((await listNodes(used.db, { siteId: 'nowhere' }, t0)).length, 0);
     await revokeNode({ db: used.db, nodeId: 'ops-c', actor: 'olga', reason: 'x', now: t0 });
-    assert.deepEqual((await listNodes(used.db, { state: 'revoked' }, t0)).map((node) => node.id), ['ops-c']);
+    assert.deepEqual(
+      (await listNodes(used.db, { state: 'revoked' }, t0)).map((node) => node.id),
+      ['ops-c'],
+    );
     assert.equal((await getNode(used.db, 'ops-a', t0)).lastSession, null);
     assert.equal(await findNode(used.db, 'nobody', t0), undefined);
     await assert.rejects(getNode(used.db, 'nobody', t0), refused('NOT_FOUND', /no node is called nobody/, 'unknown-node'));
@@ -36,7 +45,10 @@ describe('what operators ask', () => {
     await connect(used.db, node, { gatewayId: 'gw-1', trustVersion: 4 });
     const { sessionId } = await connect(used.db, node, { gatewayId: 'gw-2', trustVersion: 5 });
     const shown = await getNode(used.db, node.id, t0);
-    assert.deepEqual([shown.connected, shown.lastSession?.gatewayId, shown.lastSession?.epoch, shown.lastSession?.trustVersion], [true, 'gw-2', 2, 5]);
+    assert.deepEqual(
+      [shown.connected, shown.lastSession?.gatewayId, shown.lastSession?.epoch, shown.lastSession?.trustVersion],
+      [true, 'gw-2', 2, 5],
+    );
     assert.equal((await getNode(used.db, node.id, t0 + 3 * minute)).connected, false);
     await endSession(used.db, { sessionId, reason: 'drained', now: t0 + 1 });
     const ended = await getNode(used.db, node.id, t0 + 1);
@@ -53,7 +65,9 @@ describe('what operators ask', () => {
     assert.deepEqual(await ask(t0 + minute, minute), []);
     const waiting = await ask(t0 + minute + 1, minute);
     assert.deepEqual(
-      waiting.map(({ nodeId, state, ageMs, overdue, session, gatewayId }) => ({ nodeId, state, ageMs, overdue, session, gatewayId })).sort((a, b) => b.nodeId.localeCompare(a.nodeId)),
+      waiting
+        .map(({ nodeId, state, ageMs, overdue, session, gatewayId }) => ({ nodeId, state, ageMs, overdue, session, gatewayId }))
+        .sort((a, b) => b.nodeId.localeCompare(a.nodeId)),
       [
         { nodeId: 'ops-live', state: 'acked', ageMs: minute + 1, overdue: false, session: 'connected', gatewayId: 'gw-1' },
         { nodeId: 'ops-a', state: 'open', ageMs: minute + 1, overdue: false, session: 'none', gatewayId: null },
@@ -67,17 +81,28 @@ describe('what operators ask', () => {
   it('H-02 knows which bundle each live process runs', async () => {
     const process = { host: 'h', pid: 1, version: '0.1.0', bundleDigest: 'd1', bundleGeneration: 1, trustVersionSeen: null };
     await recordHeartbeat(used.db, { ...process, id: 'api@h:1', kind: 'api' }, t0);
-    await recordHeartbeat(used.db, { ...process, id: 'gw@h:2', kind: 'gateway', bundleDigest: null, bundleGeneration: null, trustVersionSeen: 1 }, t0);
+    await recordHeartbeat(
+      used.db,
+      { ...process, id: 'gw@h:2', kind: 'gateway', bundleDigest: null, bundleGeneration: null, trustVersionSeen: 1 },
+      t0,
+    );
     const ask = (now: number) => processesVerdict(used.db, { bundleDigest: 'd2', publishedVersion: 2, now });
     const behind = await ask(t0);
     assert.equal(behind.kind === 'closed' && behind.message, '2 of 2 process(es) do not run this bundle yet (api api@h:1, gateway gw@h:2)');
     await recordHeartbeat(used.db, { ...process, id: 'api@h:1', kind: 'api', bundleDigest: 'd2', bundleGeneration: 2 }, t0 + second);
-    await recordHeartbeat(used.db, { ...process, id: 'gw@h:2', kind: 'gateway', bundleDigest: null, bundleGeneration: null, trustVersionSeen: 2 }, t0 + second);
+    await recordHeartbeat(
+      used.db,
+      { ...process, id: 'gw@h:2', kind: 'gateway', bundleDigest: null, bundleGeneration: null, trustVersionSeen: 2 },
+      t0 + second,
+    );
     assert.deepEqual(await ask(t0 + second), { kind: 'open' });
     assert.equal((await listProcesses(used.db)).find((row) => row.id === 'api@h:1')?.startedAt, t0);
     assert.equal((await ask(t0 + minute)).kind, 'closed', 'dead processes open nothing');
     await removeProcess(used.db, 'gw@h:2');
-    assert.deepEqual((await listProcesses(used.db)).map((row) => row.id), ['api@h:1']);
+    assert.deepEqual(
+      (await listProcesses(used.db)).map((row) => row.id),
+      ['api@h:1'],
+    );
   });
 
   it('gives each gate its verdict from the database', async () => {

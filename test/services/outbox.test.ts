@@ -60,7 +60,10 @@ describe('the outbox', () => {
     const status = await registerWait(used.db, { commandId: id, workflowId: 'w', runId: 'r3', activityId: id, now: t0 });
     assert.deepEqual([status.finished, status.state], [true, 'cancelled']);
     await finishCompletions(used.db, [id]);
-    await assert.rejects(registerWait(used.db, { commandId: 'none', workflowId: 'w', runId: 'r', activityId: 'a', now: t0 }), refused('NOT_FOUND', /no command is called none/));
+    await assert.rejects(
+      registerWait(used.db, { commandId: 'none', workflowId: 'w', runId: 'r', activityId: 'a', now: t0 }),
+      refused('NOT_FOUND', /no command is called none/),
+    );
   });
 
   it('the sweep finds a completion that was lost, and nothing else', async () => {
@@ -80,7 +83,10 @@ describe('the outbox', () => {
     const first = await readOpenWaits(used.db, { now: t0, afterId: '', limit: 2 });
     const rest = await readOpenWaits(used.db, { now: t0, afterId: first.at(-1)!.commandId, limit: 2 });
     const all = [...first, ...rest];
-    assert.deepEqual(all.map((wait) => wait.commandId), ids);
+    assert.deepEqual(
+      all.map((wait) => wait.commandId),
+      ids,
+    );
     for (const wait of all) assert.equal(wait.connected, wait.nodeId === 'outbox-live');
     const later = await readOpenWaits(used.db, { now: t0 + 3 * minute, afterId: '', limit: 9 });
     assert.ok(later.every((wait) => !wait.connected && !wait.acked));

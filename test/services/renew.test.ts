@@ -1,15 +1,29 @@
 import assert from 'node:assert/strict';
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { openSession } from '../../drizzle/queries/sessions.ts';
 import { createBundle, type PkiBundle } from '../../pki/bundle/index.ts';
 import { signRenewProof } from '../../pki/enroll/index.ts';
-import { type Certificate, issueLeaf, parseCertificate, signerFromPrivateKey, spkiOf, tpmAkUri } from '../../pki/x509/index.ts';
+import { issueLeaf, parseCertificate, signerFromPrivateKey, spkiOf, tpmAkUri } from '../../pki/x509/index.ts';
 import { bounds, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { useDatabase } from '../harness/postgres.ts';
-import { authorityOf, csrOf, enrol, type EnrolledNode, newKey, type NodeKey, randomBytes, recordingLog, refused, sessionOf, t0, testBundle, trustDomain } from './support.ts';
+import { createRenewal, type Renewal, type RenewalChanges } from './identity-support.ts';
+import {
+  authorityOf,
+  csrOf,
+  type EnrolledNode,
+  enrol,
+  newKey,
+  randomBytes,
+  recordingLog,
+  refused,
+  sessionOf,
+  t0,
+  testBundle,
+  trustDomain,
+} from './support.ts';
 
 describe('renewal', () => {
   const used = useDatabase({ max: 20 });
@@ -23,22 +37,7 @@ describe('renewal', () => {
   });
   const services = () => createGatewayServices({ db: used.db, bundle: () => bundle, log: recordingLog(), now: () => now });
 
-  interface Renewal {
-    readonly request: RenewRequest;
-    readonly peer: { chain: Uint8Array[] };
-    readonly next: NodeKey;
-  }
-
-  async function renewal(node: EnrolledNode, changes: { timeMs?: number; certificate?: Certificate; key?: NodeKey; nodeId?: string } = {}): Promise<Renewal> {
-    const certificate = changes.certificate ?? node.certificate;
-    const next = newKey();
-    const csr = await csrOf(next);
-    const timeMs = changes.timeMs ?? now;
-    const proof = await signRenewProof(signerFromPrivateKey((changes.key ?? node.key).privateKey), { csr, nodeId: changes.nodeId ?? node.id, timeMs });
-    const chain = [certificate.der, bundle.nodeCa.certificate.der];
-    return { request: create(RenewRequestSchema, { chain, csr, timeMs: BigInt(timeMs), proof }), peer: { chain }, next };
-  }
-
+  const renewal = (node: EnrolledNode, changes: RenewalChanges = {}) => createRenewal(node, { timeMs: now, ...changes });
   const send = ({ request, peer }: Pick<Renewal, 'request' | 'peer'>) => services().renew(toBinary(RenewRequestSchema, request), peer);
 
   it('RENEW-002 RENEW-011 gives the new key a certificate of the same identity, stored and usable at once', async () => {
@@ -116,7 +115,7 @@ describe('renewal', () => {
     ];
     for (const [what, request] of bad) await assert.rejects(send({ ...good, request }), refused('BAD_SIGNATURE', /./), what);
     const { proof: _proof, ...unsigned } = good.request;
-    await assert.rejects(send({ ...good, request: unsigned as RenewRequest }), refused('BAD_SIGNATURE', /is not signed/, 'unsigned'));
+    await assert.rejects(send({ ...good, request: unsigned }), refused('BAD_SIGNATURE', /is not signed/, 'unsigned'));
     await send(good);
   });
 
@@ -149,11 +148,26 @@ describe('renewal', () => {
     const identity = { trustDomain, siteId: 'berlin', nodeId: node.id };
     const spki = spkiOf(node.key.publicKey);
     const twin = await issueLeaf({ ca: authority, profile: 'node', spki, identity, now, serial: node.certificate.serial });
-    await assert.rejects(send(await renewal(node, { certificate: twin })), refused('PERMISSION_DENIED', /is not the one that was issued/, 'certificate-differs'));
+    await assert.rejects(
+      send(await renewal(node, { certificate: twin })),
+      refused('PERMISSION_DENIED', /is not the one that was issued/, 'certificate-differs'),
+    );
     const unknown = await issueLeaf({ ca: authority, profile: 'node', spki, identity, now });
-    await assert.rejects(send(await renewal(node, { certificate: unknown })), refused('PERMISSION_DENIED', /was not issued here/, 'unknown-certificate'));
-    const elsewhere = await issueLeaf({ ca: authority, profile: 'node', spki, identity: { ...identity, trustDomain: 'other.example' }, now });
-    await assert.rejects(send(await renewal(node, { certificate: elsewhere })), refused('PERMISSION_DENIED', /of trust domain other\.example/, 'wrong-trust-domain'));
+    await assert.rejects(
+      send(await renewal(node, { certificate: unknown })),
+      refused('PERMISSION_DENIED', /was not issued here/, 'unknown-certificate'),
+    );
+    const elsewhere = await issueLeaf({
+      ca: authority,
+      profile: 'node',
+      spki,
+      identity: { ...identity, trustDomain: 'other.example' },
+      now,
+    });
+    await assert.rejects(
+      send(await renewal(node, { certificate: elsewhere })),
+      refused('PERMISSION_DENIED', /of trust domain other\.example/, 'wrong-trust-domain'),
+    );
   });
 
   it('A-PRO-21 refuses a certificate of an earlier generation, and a node that is not active', async () => {
@@ -162,7 +176,10 @@ describe('renewal', () => {
     await used.db.query({ text: `update nodes set state = 'quarantined' where id = $1` }, [node.id]);
     await assert.rejects(send(sent), refused('PERMISSION_DENIED', /node old-generation is quarantined/, 'node-not-active'));
     await used.db.query({ text: `update nodes set state = 'active', identity_generation = 4 where id = $1` }, [node.id]);
-    await assert.rejects(send(sent), refused('INVALID_STATE', /of identity generation 1, node old-generation is at 4/, 'generation-superseded'));
+    await assert.rejects(
+      send(sent),
+      refused('INVALID_STATE', /of identity generation 1, node old-generation is at 4/, 'generation-superseded'),
+    );
   });
 
   it('RENEW-008 refuses to renew a TPM-attested key without the attestation it cannot judge', async () => {
@@ -202,12 +219,24 @@ describe('renewal', () => {
     const [node, other] = [await enrol(used.db, 'peer'), await enrol(used.db, 'peer-other')];
     const sent = await renewal(node);
     const peer = { chain: [other.certificate.der] };
-    await assert.rejects(send({ ...sent, peer }), refused('PERMISSION_DENIED', /for another certificate than the connection shows/, 'peer-differs'));
+    await assert.rejects(
+      send({ ...sent, peer }),
+      refused('PERMISSION_DENIED', /for another certificate than the connection shows/, 'peer-differs'),
+    );
     await assert.rejects(send({ ...sent, peer: { chain: [] } }), refused('PERMISSION_DENIED', /than the connection shows/, 'peer-differs'));
-    await assert.rejects(send({ ...sent, request: { ...sent.request, chain: [] } }), refused('MALFORMED', /carries 0 certificates/, 'renew-chain'));
-    await assert.rejects(send({ ...sent, request: { ...sent.request, chain: Array.from({ length: 5 }, () => sent.peer.chain[0]!) } }), refused('MALFORMED', /carries 5/, 'renew-chain'));
+    await assert.rejects(
+      send({ ...sent, request: { ...sent.request, chain: [] } }),
+      refused('MALFORMED', /carries 0 certificates/, 'renew-chain'),
+    );
+    await assert.rejects(
+      send({ ...sent, request: { ...sent.request, chain: Array.from({ length: 5 }, () => sent.peer.chain[0]!) } }),
+      refused('MALFORMED', /carries 5/, 'renew-chain'),
+    );
     await assert.rejects(services().renew(randomBytes(40), sent.peer), refused('MALFORMED', /does not decode/, 'request'));
-    await assert.rejects(services().renew(new Uint8Array(bounds.renewRequest + 1), sent.peer), refused('FRAME_TOO_LARGE', /exceeds the bound/, 'request'));
+    await assert.rejects(
+      services().renew(new Uint8Array(bounds.renewRequest + 1), sent.peer),
+      refused('FRAME_TOO_LARGE', /exceeds the bound/, 'request'),
+    );
   });
 
   it('C42 H-13 refuses while the CA has under ten minutes left, with a code that says try again', async () => {
@@ -237,11 +266,19 @@ describe('renewal', () => {
     };
     const slow = createGatewayServices({ db: used.db, bundle: () => ({ ...bundle, nodeCa }), log: recordingLog(), now: () => now });
     const sent = await renewal(node);
-    await assert.rejects(slow.renew(toBinary(RenewRequestSchema, sent.request), sent.peer), refused('REVOKED', /identity of node revoked-meanwhile ended/, 'identity-ended'));
+    await assert.rejects(
+      slow.renew(toBinary(RenewRequestSchema, sent.request), sent.peer),
+      refused('REVOKED', /identity of node revoked-meanwhile ended/, 'identity-ended'),
+    );
     const rows = await used.db.query<{ issued: boolean; revoked: boolean }>(
-      { text: 'select cert_der is not null as issued, revoked_at is not null as revoked from node_certs where node_id = $1 order by reserved_at' },
+      {
+        text: 'select cert_der is not null as issued, revoked_at is not null as revoked from node_certs where node_id = $1 order by reserved_at',
+      },
       [node.id],
     );
-    assert.deepEqual(rows, [{ issued: true, revoked: true }, { issued: false, revoked: true }]);
+    assert.deepEqual(rows, [
+      { issued: true, revoked: true },
+      { issued: false, revoked: true },
+    ]);
   });
 });

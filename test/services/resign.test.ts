@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { day, hour } from '../../domain/time.ts';
-import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
+import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { addCommandRoot, createBundle, nextGeneration, type PkiBundle, switchCommandRoot } from '../../pki/bundle/index.ts';
 import { desiredStateFromStored, parseSignature, verifyDesiredState, verifyIntent } from '../../pki/envelope/index.ts';
 import { cancelCommand, countSignedUnder, enqueueCommands, resignCommands } from '../../services/command-queue.ts';
@@ -17,7 +17,8 @@ describe('desired state', () => {
     worker = await keyring(used.db);
     await addNode(used.db, 'spec-node');
   });
-  const write = (spec: Record<string, object>) => writeNodeSpec({ db: used.db, worker, trustDomain, nodeId: 'spec-node', spec: spec as never, now: t0 });
+  const write = (spec: Record<string, object>) =>
+    writeNodeSpec({ db: used.db, worker, trustDomain, nodeId: 'spec-node', spec: spec as never, now: t0 });
 
   it('SPEC-002 SPEC-005 SPEC-006 writes generation, body and signature together, and nothing when nothing changed', async () => {
     assert.equal(await write({ daemon: { statusIntervalSeconds: 30 } }), 1);
@@ -32,7 +33,7 @@ describe('desired state', () => {
   });
 
   it('refuses what is no spec, an unknown node, and a writer that lost', async () => {
-    await assert.rejects(write({ daemon: { colour: 'red' } as never }), refused('MALFORMED', /is not a NodeSpec/, 'node-spec'));
+    await assert.rejects(write({ daemon: { colour: 'red' } }), refused('MALFORMED', /is not a NodeSpec/, 'node-spec'));
     const unknown = writeNodeSpec({ db: used.db, worker, trustDomain, nodeId: 'nobody', spec: {}, now: t0 });
     await assert.rejects(unknown, refused('NOT_FOUND', /no node is called nobody/, 'unknown-node'));
     // Another writer is faster while this one waits for its key.
@@ -42,7 +43,14 @@ describe('desired state', () => {
         return worker.current();
       },
     };
-    const slow = writeNodeSpec({ db: used.db, worker: overtaken, trustDomain, nodeId: 'spec-node', spec: { daemon: { statusIntervalSeconds: 51 } }, now: t0 });
+    const slow = writeNodeSpec({
+      db: used.db,
+      worker: overtaken,
+      trustDomain,
+      nodeId: 'spec-node',
+      spec: { daemon: { statusIntervalSeconds: 51 } },
+      now: t0,
+    });
     await assert.rejects(slow, refused('CONFLICT', /the spec of node spec-node changed meanwhile/, 'spec-changed'));
   });
 });
@@ -83,7 +91,13 @@ describe('signing again', () => {
     );
     bundle = next;
     const seen: number[] = [];
-    const resigned = await resignCommands({ db: used.db, worker, underRoot: oldRoot, pageSize: 10, onProgress: (done) => void seen.push(done) });
+    const resigned = await resignCommands({
+      db: used.db,
+      worker,
+      underRoot: oldRoot,
+      pageSize: 10,
+      onProgress: (done) => void seen.push(done),
+    });
     assert.deepEqual(resigned, { commands: 24, specs: 1 });
     assert.deepEqual(seen, [10, 20, 24, 25]);
     assert.equal(await countSignedUnder(used.db, oldRoot), 0);
@@ -93,20 +107,38 @@ describe('signing again', () => {
     const root = next.commandSigning!;
     for (const id of waiting) {
       const [was, is] = [before.get(id)!, after.get(id)!];
-      assert.deepEqual({ ...is, signature: 0, signerRoot: 0, signerNotAfter: 0 }, { ...was, signature: 0, signerRoot: 0, signerNotAfter: 0 });
+      assert.deepEqual(
+        { ...is, signature: 0, signerRoot: 0, signerNotAfter: 0 },
+        { ...was, signature: 0, signerRoot: 0, signerNotAfter: 0 },
+      );
       assert.equal(is.signerRoot, root.id);
-      verifyIntent({ purpose: 'command', body: is.body, signature: parseSignature(is.signature), roots: [root.certificate.der], now, required: true });
+      verifyIntent({
+        purpose: 'command',
+        body: is.body,
+        signature: parseSignature(is.signature),
+        roots: [root.certificate.der],
+        now,
+        required: true,
+      });
     }
     const spec = (await findStoredSpec(used.db, 'resign-00'))!;
     assert.deepEqual([Buffer.from(spec.body!), spec.generation], [Buffer.from(specBefore.body!), specBefore.generation]);
-    verifyDesiredState(desiredStateFromStored({ body: spec.body!, signature: spec.signature! }), { roots: [root.certificate.der], now, nodeId: 'resign-00', required: true });
+    verifyDesiredState(desiredStateFromStored({ body: spec.body!, signature: spec.signature! }), {
+      roots: [root.certificate.der],
+      now,
+      nodeId: 'resign-00',
+      required: true,
+    });
     assert.deepEqual(await resignCommands({ db: used.db, worker, underRoot: oldRoot }), { commands: 0, specs: 0 });
   });
 
   it('H-05 signs again what would outlive its signer, and ends although the new signer ends as soon', async () => {
     const first = await worker.current();
     assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter }), { commands: 0, specs: 0 });
-    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1, pageSize: 7 }), { commands: 24, specs: 1 });
+    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1, pageSize: 7 }), {
+      commands: 24,
+      specs: 1,
+    });
     now = t0 + 15 * hour;
     assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1 }), { commands: 24, specs: 1 });
     assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1 }), { commands: 0, specs: 0 });

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { day } from '../../domain/time.ts';
 import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
 import { readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
-import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { verifyAuditChain } from '../../services/audit.ts';
+import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { registerWait, takeDueCompletions } from '../../services/outbox.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { useDatabase } from '../harness/postgres.ts';
@@ -16,7 +16,12 @@ describe('revoking a node', () => {
   it('REV-001 REV-002 REV-015 ends everything that speaks for it in one transaction', async () => {
     const node = await enrol(used.db, 'gone');
     const second = await certify(used.db, { id: node.id, key: newKey(), now: t0 });
-    await used.db.query({ text: `insert into node_certs select issuer, 'expired', node_id, site_id, spiffe_id, role, generation, uri_sans, spki_sha256, cert_der, not_before, $1 from node_certs where serial = $2` }, [new Date(t0 - 1), second.serial]);
+    await used.db.query(
+      {
+        text: `insert into node_certs select issuer, 'expired', node_id, site_id, spiffe_id, role, generation, uri_sans, spki_sha256, cert_der, not_before, $1 from node_certs where serial = $2`,
+      },
+      [new Date(t0 - 1), second.serial],
+    );
     await connect(used.db, node);
     const waited = command(node.id);
     await enqueueCommands({ db: used.db, worker: await keyring(used.db), trustDomain, now: t0, commands: [waited] });
@@ -29,10 +34,24 @@ describe('revoking a node', () => {
     assert.deepEqual([facts?.state, facts?.identityGeneration], ['revoked', 2]);
     const feed = await readRevocationsAfter(used.db, 0);
     assert.deepEqual(new Set(feed.map((entry) => entry.seq)), new Set([1]));
-    assert.deepEqual(feed.map((entry) => [entry.nodeId, entry.reason, entry.revokedAt]), [['gone', 'stolen', t0], ['gone', 'stolen', t0]]);
-    assert.deepEqual([(await findCommand(used.db, waited.id))?.state, (await findCommand(used.db, waited.id))?.reason], ['cancelled', 'node revoked']);
-    assert.deepEqual((await takeDueCompletions(used.db, { now: t0, limit: 5 })).map((row) => row.commandId), [waited.id]);
-    const [event] = await used.db.query<{ action: string; actor: string; details: { reason: string } }>({ text: `select action, actor, details from audit_events where subject = 'gone'` });
+    assert.deepEqual(
+      feed.map((entry) => [entry.nodeId, entry.reason, entry.revokedAt]),
+      [
+        ['gone', 'stolen', t0],
+        ['gone', 'stolen', t0],
+      ],
+    );
+    assert.deepEqual(
+      [(await findCommand(used.db, waited.id))?.state, (await findCommand(used.db, waited.id))?.reason],
+      ['cancelled', 'node revoked'],
+    );
+    assert.deepEqual(
+      (await takeDueCompletions(used.db, { now: t0, limit: 5 })).map((row) => row.commandId),
+      [waited.id],
+    );
+    const [event] = await used.db.query<{ action: string; actor: string; details: { reason: string } }>({
+      text: `select action, actor, details from audit_events where subject = 'gone'`,
+    });
     assert.deepEqual([event?.action, event?.actor, event?.details.reason], ['node.revoke', 'olga', 'stolen']);
   });
 
@@ -59,8 +78,14 @@ describe('revoking a node', () => {
     await addNode(used.db, 'retired');
     await used.db.query({ text: `update nodes set state = 'retired' where id = 'retired'` });
     await assert.rejects(revoke('retired'), refused('INVALID_STATE', /node retired is retired/, 'node-retired'));
-    await assert.rejects(revokeNode({ db: used.db, nodeId: 'bare', actor: ' ', reason: 'x', now: t0 }), refused('INVALID_INPUT', /needs an actor and a reason/, 'reason-needed'));
-    await assert.rejects(revokeNode({ db: used.db, nodeId: 'bare', actor: 'x', reason: '', now: t0 }), refused('INVALID_INPUT', /needs an actor and a reason/, 'reason-needed'));
+    await assert.rejects(
+      revokeNode({ db: used.db, nodeId: 'bare', actor: ' ', reason: 'x', now: t0 }),
+      refused('INVALID_INPUT', /needs an actor and a reason/, 'reason-needed'),
+    );
+    await assert.rejects(
+      revokeNode({ db: used.db, nodeId: 'bare', actor: 'x', reason: '', now: t0 }),
+      refused('INVALID_INPUT', /needs an actor and a reason/, 'reason-needed'),
+    );
   });
 
   it('leaves a whole audit chain behind', async () => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync, randomBytes, randomUUID } from 'node:crypto';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { anyPack, AnySchema } from '@bufbuild/protobuf/wkt';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { type Code, ControlError } from '../../domain/errors.ts';
 import { productionTimes } from '../../domain/rotation/gates.ts';
 import { day, hour } from '../../domain/time.ts';
@@ -27,7 +27,11 @@ export const testBundle = (): Promise<PkiBundle> => {
   return bundle;
 };
 
-export const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({ certificate: nodeCa.certificate.der, spki: nodeCa.spki, signer: nodeCa.signer() });
+export const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({
+  certificate: nodeCa.certificate.der,
+  spki: nodeCa.spki,
+  signer: nodeCa.signer(),
+});
 
 export const newKey = () => generateKeyPairSync('ec', { namedCurve: 'P-256' });
 export type NodeKey = ReturnType<typeof newKey>;
@@ -63,7 +67,7 @@ export async function certify(db: Database, { id, key, now }: { id: string; key:
   const order = { identity, role: node.role, generation: node.identityGeneration, spki: spkiOf(key.publicKey), statements: [], now };
   const reservation = await reserveSerial(db, authority, order);
   const certificate = await signReserved(authority, reservation, now);
-  await storeCertificate(db, reservation, certificate, now);
+  await storeCertificate(db, { reservation, certificate, now });
   return certificate;
 }
 
@@ -84,7 +88,11 @@ export const sessionOf = (node: EnrolledNode, changes: Partial<NewSession> = {})
   ...changes,
 });
 
-export async function connect(db: Database, node: EnrolledNode, changes: Partial<NewSession> = {}): Promise<{ sessionId: string; epoch: number }> {
+export async function connect(
+  db: Database,
+  node: EnrolledNode,
+  changes: Partial<NewSession> = {},
+): Promise<{ sessionId: string; epoch: number }> {
   const session = sessionOf(node, changes);
   const { epoch } = await openSession(db, session);
   return { sessionId: session.sessionId, epoch };
@@ -100,7 +108,10 @@ export function recordingLog(): RecordingLog {
   return { lines, info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-export async function keyring(db: Database, options: { bundle?: () => PkiBundle; now?: () => number; processId?: string; recheckMs?: number; catchUpMs?: number } = {}): Promise<WorkerKeyProvider> {
+export async function keyring(
+  db: Database,
+  options: { bundle?: () => PkiBundle; now?: () => number; processId?: string; recheckMs?: number; catchUpMs?: number } = {},
+): Promise<WorkerKeyProvider> {
   const own = await testBundle();
   return createWorkerKeyring({
     db,
@@ -113,13 +124,23 @@ export async function keyring(db: Database, options: { bundle?: () => PkiBundle;
   });
 }
 
-export const inventoryPayload = (): Uint8Array => toBinary(AnySchema, anyPack(InventoryRefreshSchema, create(InventoryRefreshSchema, { sections: ['cpu'] })));
-export const rebootPayload = (reason = ''): Uint8Array => toBinary(AnySchema, anyPack(NodeRebootSchema, create(NodeRebootSchema, { reason })));
+export const inventoryPayload = (): Uint8Array =>
+  toBinary(AnySchema, anyPack(InventoryRefreshSchema, create(InventoryRefreshSchema, { sections: ['cpu'] })));
+export const rebootPayload = (reason = ''): Uint8Array =>
+  toBinary(AnySchema, anyPack(NodeRebootSchema, create(NodeRebootSchema, { reason })));
 
 let ids = 0;
 export const command = (nodeId: string, changes: Partial<CommandRequest> = {}): CommandRequest => {
   ids += 1;
-  return { id: `command/test/${ids}`, nodeId, kind: 'inventory.refresh', payload: inventoryPayload(), deadlineMs: t0 + hour, requestedBy: 'olga', ...changes };
+  return {
+    id: `command/test/${ids}`,
+    nodeId,
+    kind: 'inventory.refresh',
+    payload: inventoryPayload(),
+    deadlineMs: t0 + hour,
+    requestedBy: 'olga',
+    ...changes,
+  };
 };
 
 export const sha256 = (bytes: Uint8Array): Buffer => createHash('sha256').update(bytes).digest();

@@ -3,10 +3,10 @@ import { day, hour, minute, second as oneSecond } from '../../domain/time.ts';
 import { addCommandRoot, bundleDigest, createBundle, nextGeneration, type PkiBundle, switchCommandRoot } from '../../pki/bundle/index.ts';
 import { parseCertificate } from '../../pki/x509/index.ts';
 import { assertFresh, isFleetAhead } from '../../services/freshness.ts';
+import { settleAndPublish } from '../../services/trust-publication.ts';
 import { lastWorkerNotAfter } from '../../services/worker-keys.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { connect, enrol, keyring, recordingLog, refused, t0, trustDomain } from './support.ts';
-import { settleAndPublish } from '../../services/trust-publication.ts';
 
 async function switched(bundle: PkiBundle): Promise<PkiBundle> {
   const added = nextGeneration((await addCommandRoot(bundle, { rotationId: 'r1', now: t0 })).bundle);
@@ -113,7 +113,10 @@ describe('worker keys', () => {
 
   it('refuses a bundle that signs no commands', async () => {
     const { commandSigning: _none, ...rest } = first;
-    await assert.rejects((await keyring(used.db, { bundle: () => rest as PkiBundle })).current(), refused('INVALID_CONFIG', /no command-signing root/, 'no-command-signing'));
+    await assert.rejects(
+      (await keyring(used.db, { bundle: () => rest })).current(),
+      refused('INVALID_CONFIG', /no command-signing root/, 'no-command-signing'),
+    );
   });
 });
 
@@ -126,7 +129,11 @@ describe('a restored database', () => {
     const nodes = await Promise.all(['ahead-a', 'ahead-b', 'ahead-c', 'ahead-d'].map((id) => enrol(used.db, id)));
     await Promise.all(nodes.map((node) => connect(used.db, node, { trustVersion: 3 })));
     const fresh = { db: used.db, bundle: { generation: bundle.generation, digest: bundleDigest(bundle) }, now: t0 };
-    const stale = refused('STALE_BUNDLE', /4 of 4 connected node\(s\) hold trust version 3, the database has published only 2: .*BETTER_COMPUTE_TRUST_VERSION/, 'database-behind-fleet');
+    const stale = refused(
+      'STALE_BUNDLE',
+      /4 of 4 connected node\(s\) hold trust version 3, the database has published only 2: .*BETTER_COMPUTE_TRUST_VERSION/,
+      'database-behind-fleet',
+    );
     await assert.rejects(assertFresh(used.db, fresh), stale);
     await assert.rejects((await keyring(used.db, { bundle: () => bundle })).current(), stale);
     assert.deepEqual(await used.db.query({ text: 'select 1 from worker_certs' }), []);
@@ -137,6 +144,9 @@ describe('a restored database', () => {
 
   it('one node, or two of many, that claim a version of their own stop nobody', () => {
     const facts = (ahead: number, connected: number) => isFleetAhead({ ahead, connected, recorded: 2, highest: 99 });
-    assert.deepEqual([facts(0, 0), facts(0, 5), facts(1, 5), facts(2, 5), facts(3, 5), facts(1, 2), facts(2, 2), facts(1, 1)], [false, false, false, false, true, false, true, true]);
+    assert.deepEqual(
+      [facts(0, 0), facts(0, 5), facts(1, 5), facts(2, 5), facts(3, 5), facts(1, 2), facts(2, 2), facts(1, 1)],
+      [false, false, false, false, true, false, true, true],
+    );
   });
 });
