@@ -94,10 +94,10 @@ export function createGateway(options: GatewayOptions): Gateway {
     sessions.endAll();
     connections.goaway();
     await sessions.flush();
-    await settleTurns();
+    await turnsUntil(() => false, 5);
     for (const cancel of timers.splice(0)) cancel();
     connections.destroyAll();
-    await settleTurns();
+    await turnsUntil(() => connections.size === 0, 1_000);
     await sessions.flush();
     sessions.close();
     revocations.close();
@@ -185,7 +185,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     scheduler,
     ...(options.tlsOptions === undefined ? {} : { tlsOptions: options.tlsOptions }),
     ...(options.handshakesAtATime === undefined ? {} : { handshakesAtATime: options.handshakesAtATime }),
-    onSession: (session) => void connections.add(session),
+    onSession: (session, socket) => void connections.add(session, socket),
     onSessionClosed: (session) => connections.remove(session),
     onStream: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => router.onStream(stream, headers),
   });
@@ -253,7 +253,7 @@ function waitUntilEmpty(sessions: Sessions, { scheduler, endAfterMs }: { readonl
   });
 }
 
-/** Trailers, RST_STREAM and GOAWAY leave in the turns after they were written. */
-async function settleTurns(): Promise<void> {
-  for (let turn = 0; turn < 5; turn += 1) await new Promise<void>((resolve) => void setImmediate(resolve));
+/** Trailers, RST_STREAM and GOAWAY leave, and closed connections are forgotten, in the turns after they were asked to. */
+async function turnsUntil(isDone: () => boolean, most: number): Promise<void> {
+  for (let turn = 0; turn < most && !isDone(); turn += 1) await new Promise<void>((resolve) => void setImmediate(resolve));
 }

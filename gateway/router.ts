@@ -65,7 +65,7 @@ export function createRouter(options: RouterOptions): Router {
       // 'close' follows and says all there is to say.
       stream.on('error', ignore);
       const connection = connections.attach(stream);
-      if (connection === null) return stream.destroy();
+      if (connection === null || connection.isCut) return void stream.destroy();
       const http = httpRefusalOf(headers);
       if (http !== null) {
         connections.countReset(connection);

@@ -10,6 +10,7 @@
  *   comes far later and would take the session stream beside it down (B14).
  */
 import { constants, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
+import type { TLSSocket } from 'node:tls';
 import type { Scheduler } from '../scheduler.ts';
 
 export const connectionLimits = Object.freeze({
@@ -18,12 +19,18 @@ export const connectionLimits = Object.freeze({
   unansweredPings: 2,
   resetBudget: 50,
   resetRefillMs: 1_000,
+  /** From the end of a session to the end of its socket. */
+  destroyedMs: 2_000,
 });
 
 const pingPayload = Buffer.from('bcgwping');
 
 export class Connection {
   readonly session: ServerHttp2Session;
+  readonly #socket: TLSSocket;
+  #destroyedAt = 0;
+  /** On its way out: streams that still arrive are given nothing. */
+  isCut = false;
   /** Since when nothing useful runs on it; 0 while something does. */
   #quietSince: number;
   #busy = 0;
@@ -32,8 +39,9 @@ export class Connection {
   #resets = 0;
   #refilledAt: number;
 
-  constructor(session: ServerHttp2Session, { now, firstPingInMs }: { readonly now: number; readonly firstPingInMs: number }) {
+  constructor(session: ServerHttp2Session, socket: TLSSocket, { now, firstPingInMs }: { readonly now: number; readonly firstPingInMs: number }) {
     this.session = session;
+    this.#socket = socket;
     this.#quietSince = now;
     this.#refilledAt = now;
     this.#nextPingAt = now + firstPingInMs;
@@ -63,6 +71,7 @@ export class Connection {
 
   /** What is due now: null, or why the connection ends. */
   sweep(now: number): 'quiet' | 'no-pong' | null {
+    if (this.session.destroyed) return this.#sweepDestroyed(now);
     if (this.#quietSince !== 0 && now - this.#quietSince >= connectionLimits.quietMs) return 'quiet';
     if (now < this.#nextPingAt) return null;
     if (this.#unanswered >= connectionLimits.unansweredPings) return 'no-pong';
@@ -72,9 +81,26 @@ export class Connection {
     return null;
   }
 
+  /**
+   * A destroyed session waits for its last write, for ever when the peer takes none (B06): its socket, and with it every
+   * stream and session object, would stay.
+   */
+  #sweepDestroyed(now: number): null {
+    if (this.#destroyedAt === 0) this.#destroyedAt = now;
+    else if (now - this.#destroyedAt >= connectionLimits.destroyedMs) this.#socket.destroy();
+    return null;
+  }
+
+  /** At once, whatever is still to be written. */
+  destroy(): void {
+    this.session.destroy();
+    this.#socket.destroy();
+  }
+
   /** Ends everything on it at once, telling the peer why. */
   cut(code: number = constants.NGHTTP2_NO_ERROR): void {
-    if (this.session.destroyed) return;
+    if (this.isCut || this.session.destroyed) return;
+    this.isCut = true;
     this.session.goaway(code);
     // One turn later: the frame goes out first.
     setImmediate(() => this.session.destroy());
@@ -109,10 +135,10 @@ export class ConnectionTable {
     return this.#all.size;
   }
 
-  add(session: ServerHttp2Session): Connection {
+  add(session: ServerHttp2Session, socket: TLSSocket): Connection {
     const { scheduler, random } = this.#options;
     const firstPingInMs = connectionLimits.pingEveryMs * (0.5 + random() / 2);
-    const connection = new Connection(session, { now: scheduler.now(), firstPingInMs });
+    const connection = new Connection(session, socket, { now: scheduler.now(), firstPingInMs });
     (session as WithConnection)[connectionOf] = connection;
     this.#all.add(connection);
     return connection;
@@ -137,7 +163,7 @@ export class ConnectionTable {
 
   /** A stream of this connection was refused or given up; a connection that does it too often is cut. */
   countReset(connection: Connection): void {
-    if (connection.countReset(this.#options.scheduler.now())) return;
+    if (connection.isCut || connection.countReset(this.#options.scheduler.now())) return;
     this.#options.onCut?.('resets');
     connection.cut(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
@@ -149,7 +175,7 @@ export class ConnectionTable {
       const why = connection.sweep(now);
       if (why === null) continue;
       this.#options.onCut?.(why);
-      if (why === 'no-pong') connection.session.destroy();
+      if (why === 'no-pong') connection.destroy();
       else connection.cut();
     }
   }
@@ -160,6 +186,6 @@ export class ConnectionTable {
   }
 
   destroyAll(): void {
-    for (const { session } of this.#all) session.destroy();
+    for (const connection of this.#all) connection.destroy();
   }
 }

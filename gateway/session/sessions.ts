@@ -87,6 +87,11 @@ export class Sessions implements SessionHost {
     return this.#byNode.size;
   }
 
+  /** Welcomed, one per node. */
+  current(): IterableIterator<AgentSession> {
+    return this.#byNode.values();
+  }
+
   get isRecorderFull(): boolean {
     return this.#recorder.isFull;
   }

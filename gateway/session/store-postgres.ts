@@ -2,7 +2,7 @@
 import { commandStates } from '../../domain/commands/states.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { Database, Executor } from '../../drizzle/client.ts';
-import { readOpenCommands, recordAcks, recordRejects, recordResults } from '../../drizzle/queries/dispatch.ts';
+import { readOpenCommands, recordBatch } from '../../drizzle/queries/dispatch.ts';
 import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { readAllRevoked, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
 import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
@@ -54,22 +54,14 @@ async function readCancelled(db: Executor, ids: readonly string[]): Promise<stri
 }
 
 /** One transaction for everything the sessions of this gateway said in one tick: one commit, and no ack without its result. */
-async function record(db: Database, { acks, rejects, results }: SessionBatch, now: number): Promise<RecordedBatch> {
-  const inner = async (tx: Database): Promise<RecordedBatch> => {
-    const acked = await recordAcks(tx, acks, now);
-    const rejected = await recordRejects(tx, rejects, now);
-    const ended = await recordResults(tx, results, now);
-    return {
-      settled: [...ended.stored, ...ended.unknown],
-      fenced: [...acked.fenced, ...rejected.fenced, ...ended.fenced],
-      unknown: ended.unknown,
-    };
+async function record(db: Database, batch: SessionBatch, now: number): Promise<RecordedBatch> {
+  const { acks, rejects, results } = await recordBatch(db, batch, now);
+  return {
+    settled: [...results.stored, ...results.unknown],
+    fenced: [...acks.fenced, ...rejects.fenced, ...results.fenced],
+    unknown: results.unknown,
   };
-  return db.transaction((tx) => inner(nested(tx, db)));
 }
-
-/** The queries open a transaction of their own; inside one, that is the one we are in. */
-const nested = (tx: Executor, db: Database): Database => ({ ...tx, db: db.db, pool: db.pool, connect: db.connect, close: db.close, transaction: (work) => work(tx) });
 
 async function findDesiredState(db: Executor, nodeId: string): Promise<StoredDesiredState | null> {
   const spec = await findStoredSpec(db, nodeId);

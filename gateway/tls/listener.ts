@@ -20,7 +20,7 @@ export interface ListenerOptions {
   readonly tlsOptions?: Pick<SecureServerOptions, 'minVersion' | 'maxVersion' | 'ciphers' | 'sigalgs'>;
   readonly scheduler: Scheduler;
   readonly handshakesAtATime?: number;
-  onSession(session: ServerHttp2Session): void;
+  onSession(session: ServerHttp2Session, socket: TLSSocket): void;
   onSessionClosed(session: ServerHttp2Session): void;
   onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void;
 }
@@ -49,7 +49,7 @@ const caps = Object.freeze({
   maxSessionInvalidFrames: 100,
   maxSessionRejectedStreams: 50,
   unknownProtocolTimeout: 2_000,
-  settings: { maxConcurrentStreams: 16, maxHeaderListSize: 16 * 1024, enablePush: false, headerTableSize: 1024 },
+  settings: { maxConcurrentStreams: 16, maxHeaderListSize: 16 * 1024, enablePush: false },
 });
 
 export function createDaemonListener(options: ListenerOptions): DaemonListener {
@@ -110,9 +110,16 @@ function wire(http2: Http2SecureServer, { onSession, onSessionClosed, onStream }
   function closed(this: ServerHttp2Session): void {
     onSessionClosed(this);
   }
+  // node announces the session while it handles the socket; the session itself only shows a proxy that cannot be destroyed.
+  let announced: TLSSocket | null = null;
+  http2.prependListener('secureConnection', (socket: TLSSocket) => {
+    announced = socket;
+  });
   http2.on('session', (session) => {
+    if (announced === null) return session.destroy();
     session.on('close', closed);
-    onSession(session);
+    onSession(session, announced);
+    announced = null;
   });
   http2.on('stream', onStream);
   // A broken session has ended; 'close' follows. Unheard, the event would end the process.

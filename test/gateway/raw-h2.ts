@@ -81,6 +81,7 @@ export class RawConnection {
   readonly #isPolite: boolean;
   readonly #givesCredit: boolean;
   #buffer: Buffer | null = null;
+  #isStarted = false;
   #nextStream = 1;
   #uncredited = 0;
 
@@ -98,8 +99,11 @@ export class RawConnection {
     this.#events = events;
   }
 
+  /** Before it, nothing is answered: the preface is the first thing a client sends. */
   start(): void {
+    this.#isStarted = true;
     this.socket.write(Buffer.concat([preface, h2Frame(frameTypes.settings, 0, 0)]));
+    if (this.#isPolite && this.counts.settings > 0) this.frame(frameTypes.settings, ackFlag, 0);
   }
 
   frame(type: number, flags: number, streamId: number, payload?: Uint8Array): void {
@@ -140,7 +144,7 @@ export class RawConnection {
     else if (type === frameTypes.ping && (flags & ackFlag) === 0) this.#onPing(payload);
     else if (type === frameTypes.settings && (flags & ackFlag) === 0) {
       this.counts.settings += 1;
-      if (this.#isPolite) this.frame(frameTypes.settings, ackFlag, 0);
+      if (this.#isPolite && this.#isStarted) this.frame(frameTypes.settings, ackFlag, 0);
     } else if (type === frameTypes.rst) {
       this.counts.resets += 1;
       this.#events.onReset?.(streamId, payload.readUInt32BE(0));
