@@ -112,7 +112,8 @@ async function beat(options: KeyKeeperOptions, state: State): Promise<void> {
   } catch (error) {
     const problem = error instanceof Error ? error : new Error(String(error));
     // A database that is away for a moment is no verdict on the keys; whatever needs it fails by itself.
-    if (codeOf(error) === 'UNAVAILABLE' && state.published !== null) return log.warn({ err: error }, 'the key bundle was not judged this time');
+    if (codeOf(error) === 'UNAVAILABLE' && state.published !== null)
+      return log.warn({ err: error }, 'the key bundle was not judged this time');
     if (state.problem?.message !== problem.message) log.error({ err: problem }, 'this process issues nothing until this is repaired');
     state.problem = problem;
   }

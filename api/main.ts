@@ -35,7 +35,7 @@ async function start(context: ProcessContext): Promise<RunningProcess> {
   const config = readApiConfig(context.env);
   const closing: (() => Promise<void> | void)[] = [];
   const stop = async (): Promise<void> => {
-    for (const close of closing.splice(0).reverse()) await close();
+    for (const close of closing.splice(0).toReversed()) await close();
   };
   try {
     return { addresses: await startAll(config, context, closing), stop };

@@ -25,14 +25,14 @@ export function createApiMetrics(registry: Registry, trust: () => Promise<TrustV
   });
   const connected = new Gauge({ name: 'bc_fleet_connected', help: 'connected nodes', registers });
   const behind = new Gauge({ name: 'bc_fleet_behind', help: 'connected nodes below the published trust version', registers });
-  new Gauge({
+  const version = new Gauge({
     name: 'bc_trust_version',
     help: 'published trust version',
     registers,
     async collect() {
       const now = await trust().catch(() => null);
       if (now === null) return;
-      this.set(now.version);
+      version.set(now.version);
       connected.set(now.connected);
       behind.set(now.behind);
     },

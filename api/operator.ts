@@ -78,6 +78,7 @@ const handlerOf =
 /** The last handler of an app; express knows it by its four parameters. */
 export const answerProblem =
   (log: Pick<Log, 'info' | 'warn' | 'error'>) =>
+  // eslint-disable-next-line max-params -- express tells an error handler by its four parameters
   (error: unknown, request: Request, response: Response, next: NextFunction): void => {
     if (response.headersSent) return next(error);
     const problem = toProblem(isUriError(error) ? badUri(request) : error);

@@ -6,7 +6,7 @@ import { minute } from '../domain/time.ts';
 
 const name = (what: string, max = 255) => z.string().min(1, `${what} is empty`).max(max, `${what} is longer than ${max} characters`);
 const instant = z.number().describe('Unix milliseconds');
-const keysOf = <T extends object>(table: T): [string, ...string[]] => Object.keys(table) as [string, ...string[]];
+const keysOf = (table: object): [string, ...string[]] => Object.keys(table) as [string, ...string[]];
 
 export const nodeId = name('the node id').regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a node id holds letters, digits, ".", "_" and "-"');
 export const actor = name('the actor', 128);

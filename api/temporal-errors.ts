@@ -1,6 +1,6 @@
 /** What the Temporal client throws → errors of ours. The other direction, ours to Temporal's, is the workers'. */
 import { ServiceError, WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
-import { ApplicationFailure } from '@temporalio/common';
+import { ActivityFailure, ApplicationFailure } from '@temporalio/common';
 import { ControlError, isCode, isControlError } from '../domain/errors.ts';
 
 /** @param what names the workflow the call was about */
@@ -29,13 +29,17 @@ export async function calling<T>(what: string, call: () => Promise<T>): Promise<
   }
 }
 
-function fromFailure(cause: unknown, what: string): ControlError {
+function fromFailure(failure: unknown, what: string): ControlError {
+  const cause = rootFailure(failure);
   if (cause instanceof ApplicationFailure && isCode(cause.type)) {
     const [details] = (cause.details ?? []) as (Record<string, unknown> | undefined)[];
-    return new ControlError(cause.type, cause.message, { details: details ?? {}, cause });
+    return new ControlError(cause.type, cause.message, { details: details ?? {}, cause: failure });
   }
-  return new ControlError('INVALID_STATE', `${what} refused: ${reasonOf(cause)}`, { details: { reason: 'refused' }, cause });
+  return new ControlError('INVALID_STATE', `${what} refused: ${reasonOf(cause)}`, { details: { reason: 'refused' }, cause: failure });
 }
+
+/** A handler that calls an activity fails with the activity's failure, and that with what the activity threw. */
+export const rootFailure = (failure: unknown): unknown => (failure instanceof ActivityFailure ? rootFailure(failure.cause) : failure);
 
 /** gRPC says more in `details` than in the message around it. */
 function reasonOf(error: unknown): string {

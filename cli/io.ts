@@ -5,6 +5,7 @@
 import { userInfo } from 'node:os';
 import { createInterface } from 'node:readline/promises';
 import { setTimeout } from 'node:timers/promises';
+import { isatty } from 'node:tty';
 
 export interface CliIo {
   /** Data, for pipes and scripts: one line, or several; the line end is added. */
@@ -54,7 +55,7 @@ export function processIo(): CliIo {
     err: (text) => void process.stderr.write(line(text)),
     env: process.env,
     now: Date.now,
-    isTerminal: process.stdout.isTTY === true,
+    isTerminal: isatty(1),
     signal: interrupt.signal,
     user: () => userInfo().username,
     confirm: (question) => confirmOnTerminal(question, interrupt.signal),

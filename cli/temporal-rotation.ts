@@ -1,6 +1,6 @@
 /** The rotation workflow through the Temporal client: what `temporal` and the UI can do, with our errors and our words. */
 import { type Client, type WorkflowExecutionDescription, WorkflowFailedError, type WorkflowHandle } from '@temporalio/client';
-import { calling } from '../api/temporal-errors.ts';
+import { calling, rootFailure } from '../api/temporal-errors.ts';
 import { ControlError } from '../domain/errors.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
 import * as messages from '../workflows/rotate-command-root/messages.ts';
@@ -93,7 +93,7 @@ async function endOf(
   try {
     return { result: (await handle.result()) as messages.RotationResult, failure: null };
   } catch (error) {
-    const cause = error instanceof WorkflowFailedError ? error.cause : error;
+    const cause = error instanceof WorkflowFailedError ? rootFailure(error.cause) : error;
     return { result: null, failure: cause instanceof Error ? cause.message : described.status.name.toLowerCase() };
   }
 }

@@ -16,7 +16,7 @@ const connectWithinMs = 5_000;
 export async function connectTemporal(env: NodeJS.ProcessEnv): Promise<TemporalSession> {
   const { connectionOptions, namespace } = temporalConnectionOptions(env);
   const dataConverter = createDataConverter(env['BETTER_COMPUTE_CODEC_KEY'] || undefined);
-  const connection = await connect(connectionOptions as ConnectionOptions & { address: string });
+  const connection = await connect(connectionOptions);
   return {
     client: new Client({ connection, namespace, dataConverter }),
     address: connectionOptions.address,

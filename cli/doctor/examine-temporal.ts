@@ -1,12 +1,12 @@
 /** Asks Temporal what doctor wants to know: attributes, pollers, workflows that cannot run. */
+import proto from '@temporalio/proto';
 import { searchAttributes, taskQueues } from '../../temporal.config.ts';
 import { error, type Finding, messageOf } from './finding.ts';
 import { judgeTemporal } from './judge-deployment.ts';
 
 /** Queues whose workers belong to every deployment. */
 const polledQueues = [taskQueues.control, taskQueues.signing] as const;
-/** temporal.api.enums.v1.TaskQueueType */
-const [workflowQueue, activityQueue] = [1, 2] as const;
+const { TASK_QUEUE_TYPE_WORKFLOW: workflowQueue, TASK_QUEUE_TYPE_ACTIVITY: activityQueue } = proto.temporal.api.enums.v1.TaskQueueType;
 const problemsShown = 20;
 
 export async function examineTemporal(env: NodeJS.ProcessEnv): Promise<Finding[]> {
@@ -23,7 +23,7 @@ async function ask(env: NodeJS.ProcessEnv): Promise<Finding[]> {
   try {
     const { connection } = client;
     const namespace = client.options.namespace;
-    const { customAttributes = {} } = await connection.operatorService.listSearchAttributes({ namespace });
+    const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
     const pollers = await Promise.all(
       polledQueues.map(async (name) => {
         const taskQueueType = name === taskQueues.control ? workflowQueue : activityQueue;
@@ -37,7 +37,7 @@ async function ask(env: NodeJS.ProcessEnv): Promise<Finding[]> {
       problems.push(workflow.workflowId);
       if (problems.length >= problemsShown) break;
     }
-    const attributes = Object.fromEntries(Object.entries(customAttributes ?? {}).map(([name, type]) => [name, String(type)]));
+    const attributes = Object.fromEntries(Object.entries(customAttributes).map(([name, type]) => [name, String(type)]));
     return judgeTemporal({
       address,
       attributes,

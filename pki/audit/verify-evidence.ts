@@ -148,33 +148,48 @@ function checkOrder(stages: readonly StageEvidence[], problems: EvidenceProblem[
   }
 }
 
-/** The roots each stage must leave behind; `aborted` once the roles were exchanged by an abort after the switch. */
+interface ExpectedRoots {
+  readonly signing: string;
+  readonly trusted: readonly string[];
+  readonly gone?: string;
+}
+
+/** Who signs, who is trusted and who must be gone after each stage; an abort after the switch exchanges the roles. */
+function expectedRoots(stages: readonly StageEvidence[], before: string, after: string): Partial<Record<EvidenceStage, ExpectedRoots>> {
+  const has = (wanted: EvidenceStage): boolean => stages.some(({ stage }) => stage === wanted);
+  const [kept, dropped] = has('abort') ? [before, after] : [after, before];
+  const both = [before, after];
+  const ended = { signing: kept, trusted: [kept], gone: dropped };
+  return {
+    add: { signing: before, trusted: both },
+    switch: { signing: after, trusted: both },
+    abort: has('switch') ? { signing: before, trusted: both } : { signing: before, trusted: [before], gone: after },
+    drop: ended,
+    confirm: ended,
+  };
+}
+
 function checkRoots(stages: readonly StageEvidence[], problems: EvidenceProblem[]): void {
   const planned = stages.find((stage) => stage.stage === 'add')?.roots;
-  const switched = stages.some((stage) => stage.stage === 'switch');
-  const aborted = stages.some((stage) => stage.stage === 'abort');
   if (planned === undefined || planned.new === null) {
     if (stages.some((stage) => stage.stage !== 'plan')) problems.push({ check: 'roots', stage: 'add', message: 'names no new root' });
     return;
   }
-  const [before, after] = [planned.old, planned.new];
-  const [kept, dropped] = aborted ? [before, after] : [after, before];
-  const expected: Partial<Record<EvidenceStage, { signing: string; trusted: readonly string[]; gone?: string }>> = {
-    add: { signing: before, trusted: [before, after] },
-    switch: { signing: after, trusted: [before, after] },
-    abort: switched ? { signing: before, trusted: [before, after] } : { signing: before, trusted: [before], gone: after },
-    drop: { signing: kept, trusted: [kept], gone: dropped },
-    confirm: { signing: kept, trusted: [kept], gone: dropped },
-  };
+  const expected = expectedRoots(stages, planned.old, planned.new);
   for (const { stage, roots } of stages) {
-    const want = expected[stage];
     const say = (message: string): void => void problems.push({ check: 'roots', stage, message });
-    if (roots.old !== before || (stage !== 'plan' && roots.new !== after)) say('names other roots than the add');
-    if (want === undefined) continue;
-    if (roots.signing !== want.signing) say(`is signing under ${roots.signing}, not ${want.signing}`);
-    for (const root of want.trusted) if (!roots.trusted.includes(root)) say(`does not trust root ${root}`);
-    if (want.gone !== undefined && roots.trusted.includes(want.gone)) say(`still trusts root ${want.gone}`);
+    if (roots.old !== planned.old || (stage !== 'plan' && roots.new !== planned.new)) say('names other roots than the add');
+    for (const message of differences(roots, expected[stage])) say(message);
   }
+}
+
+function differences(roots: StageEvidence['roots'], want: ExpectedRoots | undefined): string[] {
+  if (want === undefined) return [];
+  return [
+    ...(roots.signing === want.signing ? [] : [`is signing under ${roots.signing}, not ${want.signing}`]),
+    ...want.trusted.filter((root) => !roots.trusted.includes(root)).map((root) => `does not trust root ${root}`),
+    ...roots.trusted.filter((root) => root === want.gone).map((root) => `still trusts root ${root}`),
+  ];
 }
 
 const isForced = (stage: StageEvidence, subjects: readonly string[]): boolean =>

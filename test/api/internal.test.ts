@@ -26,7 +26,7 @@ async function internalLeaf(bundle: PkiBundle, options: { role?: string; now?: n
   const { chain } = await createAuthorities(bundle).issueInternal({
     spki: spkiOf(publicKey),
     now: options.now ?? now,
-    commonName: 'test',
+    commonName: 'localhost',
     dns: ['localhost'],
     ips: ['127.0.0.1'],
     ...(options.role === undefined ? {} : { role: options.role as 'gateway' }),

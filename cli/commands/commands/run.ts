@@ -82,7 +82,7 @@ export async function commandsRunRun(options: CommandsRunOptions, ports: Ports):
   }
   const client = ports.api();
   const started = await client.runCommands({
-    kind: options.kind as 'inventory.refresh',
+    kind: options.kind,
     nodes: options.all ? 'all' : [...options.nodes],
     payload: options.payload,
     actor: options.actor,

@@ -122,20 +122,22 @@ function statOf(path: string): { isDirectory(): boolean } {
 }
 
 function describe({ source, verdict }: VerifiedFile): string {
-  const lines = [`${source}: rotation ${verdict.rotationId || '(unreadable)'} of ${verdict.trustDomain || '(unreadable)'}`];
-  for (const { stage, at, actor, publishedVersion, roots, fleet } of verdict.stages) {
-    const gate = fleet === null ? '' : `, ${fleet.nodes.length} node(s) at version ${fleet.version}`;
-    lines.push(
-      `  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`,
-    );
-  }
-  for (const { kind, subject, actor, reason } of verdict.overrides) lines.push(`  override   ${kind} ${subject} by ${actor}: ${reason}`);
-  const forced = verdict.stages.find((stage) => stage.overlap !== null && stage.overlap.forcedReason !== '')?.overlap?.forcedReason;
-  if (forced !== undefined) lines.push(`  forced     the overlap was cut short: ${forced}`);
-  if (verdict.overlapMs !== null) lines.push(`  overlap    ${about(verdict.overlapMs)}`);
-  for (const { check, stage, message } of verdict.problems) lines.push(`  PROBLEM    ${check}: ${stage} ${message}`);
-  lines.push(`verdict: ${verdict.valid ? `VALID, ${verdict.outcome}` : `NOT VALID, ${verdict.problems.length} problem(s)`}`);
-  return lines.join('\n');
+  const { rotationId, trustDomain, stages, overrides, overlapMs, problems, valid, outcome } = verdict;
+  const forced = stages.find(({ overlap }) => overlap !== null && overlap.forcedReason !== '')?.overlap?.forcedReason;
+  return [
+    `${source}: rotation ${rotationId || '(unreadable)'} of ${trustDomain || '(unreadable)'}`,
+    ...stages.map(describeStage),
+    ...overrides.map(({ kind, subject, actor, reason }) => `  override   ${kind} ${subject} by ${actor}: ${reason}`),
+    ...(forced === undefined ? [] : [`  forced     the overlap was cut short: ${forced}`]),
+    ...(overlapMs === null ? [] : [`  overlap    ${about(overlapMs)}`]),
+    ...problems.map(({ check, stage, message }) => `  PROBLEM    ${check}: ${stage} ${message}`),
+    `verdict: ${valid ? `VALID, ${outcome}` : `NOT VALID, ${problems.length} problem(s)`}`,
+  ].join('\n');
+}
+
+function describeStage({ stage, at, actor, publishedVersion, roots, fleet }: EvidenceVerdict['stages'][number]): string {
+  const gate = fleet === null ? '' : `, ${fleet.nodes.length} node(s) at version ${fleet.version}`;
+  return `  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`;
 }
 
 const toJson = ({ source, verdict, minOverlapMs }: VerifiedFile): unknown => ({
