@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { second } from '../domain/time.ts';
 import type { Database } from '../drizzle/client.ts';
 import type { ServiceLog } from '../services/log.ts';
-import { type ProcessKind, recordHeartbeat, removeProcess } from '../services/processes.ts';
+import { listProcesses, type ProcessKind, type ProcessRow, recordHeartbeat, removeProcess } from '../services/processes.ts';
 
 export interface ProcessHeartbeatOptions {
   readonly db: Database;
@@ -48,9 +48,14 @@ export async function startHeartbeat(options: ProcessHeartbeatOptions): Promise<
       now(),
     );
   };
+  const beatAndTidy = async (): Promise<void> => {
+    await beat();
+    const gone = (await listProcesses(db)).filter((row) => row.kind === kind && diedHere(row, now()));
+    for (const row of gone) await removeProcess(db, row.id);
+  };
   const report = (error: unknown): void => log.warn({ err: error }, 'the heartbeat was not written; trying again');
   await beat();
-  const timer = setInterval(() => void beat().catch(report), everyMs);
+  const timer = setInterval(() => void beatAndTidy().catch(report), everyMs);
   return {
     beat: () => beat().catch(report),
     async stop() {
@@ -58,4 +63,21 @@ export async function startHeartbeat(options: ProcessHeartbeatOptions): Promise<
       await removeProcess(db, processId).catch(report);
     },
   };
+}
+
+/** Several beats of a process that lives, under whatever process table it counts its ids. */
+const silentForMs = 4 * everyMs;
+
+/**
+ * One that was killed on this host left its row behind, and a gate would wait for it half a minute. It is taken away by the
+ * next of its kind that runs here.
+ */
+function diedHere(row: ProcessRow, now: number): boolean {
+  if (row.host !== hostname() || row.pid === process.pid || now - row.lastSeenAt < silentForMs) return false;
+  try {
+    process.kill(row.pid, 0);
+    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ESRCH';
+  }
 }

@@ -8,6 +8,7 @@ import { readEvidence } from '../../services/rotations.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RotationResult } from '../../workflows/rotate-command-root/messages.ts';
 import type { RunCommandResult } from '../../workflows/run-command/messages.ts';
+import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { addNode, keepTurning, startStack, type RowNode, type TestStack } from './stack.ts';
@@ -18,21 +19,25 @@ describe('the worker processes', function () {
   this.timeout(120_000);
   let temporal: TestTemporal;
   let stack: TestStack;
+  /** Busy all the time: apart from the one whose connections are counted. */
+  let own: Database;
   let nodes: RowNode[];
   let fleet: ReturnType<typeof keepTurning>;
   // Before useDatabase: its own hook drops the database, and the workers hold connections.
   after(async () => {
     await fleet.stop();
     await stack.stop();
+    await own.close();
   });
   const used = useDatabase();
 
   before(async () => {
     temporal = await sharedTemporal();
+    own = createDatabase(used.url, { applicationName: 'test fleet' });
     nodes = [];
     for (let i = 1; i <= 30; i += 1) nodes.push(await addNode(used.db, `node-${String(i).padStart(2, '0')}`));
-    stack = await startStack({ db: used.db, url: used.url, temporalAddress: temporal.address, times });
-    fleet = keepTurning(used.db, nodes);
+    stack = await startStack({ db: own, url: used.url, temporalAddress: temporal.address, times });
+    fleet = keepTurning(own, nodes);
     await Promise.all([stack.startWorker('control'), stack.startWorker('signing')]);
   });
   it('H-02 each says which bundle it runs; the control worker holds none', async () => {

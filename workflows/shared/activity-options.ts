@@ -3,7 +3,8 @@ import type { ActivityOptions } from '@temporalio/common';
 import { taskQueues } from '../../temporal.config.ts';
 
 const base: ActivityOptions = {
-  startToCloseTimeout: '2 minutes',
+  // An attempt takes moments; this is how long the loss of a worker that was killed in the middle of one costs.
+  startToCloseTimeout: '20 seconds',
   // A step waits as long as the outside needs; the workflow stays, an operator can pause, reset or abort.
   retry: { initialInterval: '1 second', backoffCoefficient: 2, maximumInterval: '30 seconds' },
   // A cancelled wait ends at once; what the activity had done is recognised when the step is repeated.
