@@ -30,17 +30,6 @@ export function pokePayload(nodeIds: ReadonlySet<string>): string {
   return Buffer.byteLength(text) <= maxPayloadBytes ? text : sweepWord;
 }
 
-/** null for every node. @throws never: a payload that is none means every node, too */
-export function parsePoke(payload: string): readonly string[] | null {
-  if (payload === sweepWord) return null;
-  try {
-    const value: unknown = JSON.parse(payload);
-    return Array.isArray(value) && value.every((id) => typeof id === 'string') ? value : null;
-  } catch {
-    return null;
-  }
-}
-
 export function createPoker({ db, log, intervalMs = 10 }: PokerOptions): Poker {
   let waiting = new Set<string>();
   let timer: NodeJS.Timeout | undefined;

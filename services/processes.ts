@@ -1,6 +1,8 @@
 /** Which processes of the control plane live, and which bundle each runs (H-02). */
+import { asc, eq } from 'drizzle-orm';
 import type { ProcessFact } from '../domain/rotation/gates.ts';
 import { type Executor, instant } from '../drizzle/client.ts';
+import { controlProcesses } from '../drizzle/schema/index.ts';
 
 export type ProcessKind = 'api' | 'gateway' | 'worker-control' | 'worker-signing';
 
@@ -42,19 +44,10 @@ export async function recordHeartbeat(db: Executor, process: ProcessHeartbeat, n
   ]);
 }
 
-const leave = { name: 'process-leave', text: 'delete from control_processes where id = $1' };
-
 /** A process that ends in order takes its row away: no gate waits for it. */
 export async function removeProcess(db: Executor, id: string): Promise<void> {
-  await db.query(leave, [id]);
+  await db.run((orm) => orm.delete(controlProcesses).where(eq(controlProcesses.id, id)));
 }
-
-const list = {
-  name: 'process-list',
-  text: `select id, kind, host, pid, version, bundle_digest as "bundleDigest", bundle_generation as "bundleGeneration",
-           trust_version_seen as "publishedVersionSeen", started_at as "startedAt", last_seen_at as "lastSeenAt"
-         from control_processes order by kind, id`,
-};
 
 export interface ProcessRow extends ProcessFact {
   readonly host: string;
@@ -65,4 +58,12 @@ export interface ProcessRow extends ProcessFact {
 }
 
 /** Every process on record; the gate itself decides which of them count as live. */
-export const listProcesses = (db: Executor): Promise<ProcessRow[]> => db.query<ProcessRow>(list);
+export async function listProcesses(db: Executor): Promise<ProcessRow[]> {
+  const rows = await db.run((orm) => orm.select().from(controlProcesses).orderBy(asc(controlProcesses.kind), asc(controlProcesses.id)));
+  return rows.map(({ trustVersionSeen, startedAt, lastSeenAt, ...row }) => ({
+    ...row,
+    publishedVersionSeen: trustVersionSeen,
+    startedAt: startedAt.getTime(),
+    lastSeenAt: lastSeenAt.getTime(),
+  }));
+}

@@ -1,6 +1,8 @@
 /** What operators decided about a rotation, and the evidence its stages left (H-08, H-17). Both are written once. */
+import { asc, eq } from 'drizzle-orm';
 import { ControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
+import { rotationEvidence, rotationOverrides } from '../drizzle/schema/index.ts';
 import type { CanonicalValue } from '../pki/audit/canonical-json.ts';
 import { appendAudit } from './audit.ts';
 
@@ -20,11 +22,6 @@ const insertOverride = {
   text: `insert into rotation_overrides (rotation_id, kind, subject, actor, reason, at) values ($1, $2, $3, $4, $5, $6)
          on conflict (rotation_id, kind, subject) do nothing returning at`,
 };
-const overrides = {
-  name: 'rotation-overrides',
-  text: 'select kind, subject, actor, reason, at from rotation_overrides where rotation_id = $1 order by at, kind, subject',
-};
-
 const overrideOf = (rows: readonly RotationOverride[], kind: OverrideKind, subject: string): RotationOverride | undefined =>
   rows.find((row) => row.kind === kind && row.subject === subject);
 
@@ -62,13 +59,25 @@ export async function recordOverride(db: Database, input: NewOverride): Promise<
         now,
       );
     }
-    const stored = overrideOf(await tx.query<RotationOverride>(overrides, [rotationId]), override.kind, override.subject);
+    const stored = overrideOf(await readOverrides(tx, rotationId), override.kind, override.subject);
     return stored as RotationOverride;
   });
 }
 
-export const readOverrides = (db: Executor, rotationId: string): Promise<RotationOverride[]> =>
-  db.query<RotationOverride>(overrides, [rotationId]);
+/** In the order in which they were made. */
+export async function readOverrides(db: Executor, rotationId: string): Promise<RotationOverride[]> {
+  const { at, kind, subject } = rotationOverrides;
+  const rows = await db.run((orm) =>
+    orm.select().from(rotationOverrides).where(eq(rotationOverrides.rotationId, rotationId)).orderBy(asc(at), asc(kind), asc(subject)),
+  );
+  return rows.map((row) => ({
+    kind: row.kind as OverrideKind,
+    subject: row.subject,
+    actor: row.actor,
+    reason: row.reason,
+    at: row.at.getTime(),
+  }));
+}
 
 export interface RotationEvidence {
   readonly stage: string;
@@ -82,11 +91,6 @@ const insertEvidence = {
   text: `insert into rotation_evidence (rotation_id, stage, at, document, signature) values ($1, $2, $3, $4, $5)
          on conflict (rotation_id, stage) do nothing returning stage`,
 };
-const evidence = {
-  name: 'rotation-evidence',
-  text: 'select stage, at, document, signature from rotation_evidence where rotation_id = $1 order by at, stage',
-};
-
 export interface NewEvidence extends RotationEvidence {
   readonly rotationId: string;
   readonly actor: string;
@@ -101,7 +105,7 @@ export function recordEvidence(db: Database, input: NewEvidence): Promise<void> 
   return db.transaction(async (tx) => {
     const inserted = await tx.query(insertEvidence, [input.rotationId, input.stage, instant(input.at), input.document, input.signature]);
     if (inserted.length === 0) {
-      const known = (await tx.query<RotationEvidence>(evidence, [input.rotationId])).find((row) => row.stage === input.stage);
+      const known = (await readEvidence(tx, input.rotationId)).find((row) => row.stage === input.stage);
       if (known !== undefined && Buffer.from(known.document).equals(input.document)) return;
       throw new ControlError('CONFLICT', `stage ${input.stage} of rotation ${input.rotationId} has left other evidence`, {
         details: { reason: 'evidence-differs', stage: input.stage },
@@ -118,5 +122,11 @@ export function recordEvidence(db: Database, input: NewEvidence): Promise<void> 
   });
 }
 
-export const readEvidence = (db: Executor, rotationId: string): Promise<RotationEvidence[]> =>
-  db.query<RotationEvidence>(evidence, [rotationId]);
+/** In the order of the stages. */
+export async function readEvidence(db: Executor, rotationId: string): Promise<RotationEvidence[]> {
+  const { at, stage } = rotationEvidence;
+  const rows = await db.run((orm) =>
+    orm.select().from(rotationEvidence).where(eq(rotationEvidence.rotationId, rotationId)).orderBy(asc(at), asc(stage)),
+  );
+  return rows.map((row) => ({ stage: row.stage, at: row.at.getTime(), document: row.document, signature: row.signature }));
+}

@@ -2,7 +2,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { ControlError } from '../domain/errors.ts';
 import { day, minute, showInstant } from '../domain/time.ts';
-import { type Database, type Executor, instant } from '../drizzle/client.ts';
+import { type Database, instant } from '../drizzle/client.ts';
 import { joinSecretBytes, sealJoinToken } from '../pki/enroll/index.ts';
 import { formatSpiffeId } from '../pki/x509/index.ts';
 import { appendAudit } from './audit.ts';
@@ -73,24 +73,3 @@ export async function createJoinToken(options: CreateTokenOptions): Promise<Crea
   });
   return { tokenId, token, expiresAt };
 }
-
-export interface TokenRow {
-  readonly tokenId: string;
-  readonly siteId: string;
-  readonly role: TokenRole;
-  readonly nodeId: string | null;
-  readonly createdBy: string;
-  readonly createdAt: number;
-  readonly expiresAt: number;
-  readonly usedAt: number | null;
-  readonly usedByNode: string | null;
-}
-
-const list = {
-  name: 'join-token-list',
-  text: `select id as "tokenId", site_id as "siteId", role, node_id as "nodeId", created_by as "createdBy", created_at as "createdAt",
-           expires_at as "expiresAt", used_at as "usedAt", used_by_node as "usedByNode"
-         from join_tokens order by created_at desc, id limit $1`,
-};
-
-export const listJoinTokens = (db: Executor, limit: number): Promise<TokenRow[]> => db.query<TokenRow>(list, [limit]);

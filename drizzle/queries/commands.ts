@@ -155,13 +155,6 @@ export async function readCommands(db: Executor, ids: readonly string[]): Promis
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** Locks one command to the end of the transaction: an end of it waits for us, or we see it. */
-const lock = { name: 'commands-lock', text: 'select state from node_commands where id = $1 for no key update' };
-
-export async function lockCommandState(tx: Executor, id: string): Promise<CommandStateNumber | undefined> {
-  return (await tx.query<{ state: CommandStateNumber }>(lock, [id]))[0]?.state;
-}
-
 const release = {
   name: 'commands-release',
   text: `with due as (select node_id, seq, id from node_commands where state = 0 and seq < 0 and not_before <= $1 order by node_id, not_before, seq desc

@@ -167,32 +167,28 @@ interface Ends {
   readonly now: number;
 }
 
-async function recordEnds(db: Database, { statement, values, now }: Ends): Promise<Recorded> {
-  return db.transaction(async (tx) => {
-    const rows = await tx.query<Judged>(statement, values);
-    const moved = rows.filter((row) => row.moved).map((row) => row.id);
-    await queueCompletions(tx, moved, now);
-    return {
-      stored: rows.filter((row) => !row.fenced && row.known).map((row) => row.id),
-      fenced: rows.filter((row) => row.fenced).map((row) => row.id),
-      unknown: rows.filter((row) => !row.fenced && !row.known).map((row) => row.id),
-    };
-  });
+/** In a transaction: the second statement must see what committed before the first one had its locks. */
+async function recordEnds(tx: Executor, { statement, values, now }: Ends): Promise<Recorded> {
+  const rows = await tx.query<Judged>(statement, values);
+  const moved = rows.filter((row) => row.moved).map((row) => row.id);
+  await queueCompletions(tx, moved, now);
+  return {
+    stored: rows.filter((row) => !row.fenced && row.known).map((row) => row.id),
+    fenced: rows.filter((row) => row.fenced).map((row) => row.id),
+    unknown: rows.filter((row) => !row.fenced && !row.known).map((row) => row.id),
+  };
 }
 
-/** The daemon will not run these. The first end of a command wins. */
-export async function recordRejects(db: Database, rejects: readonly CommandRejectRow[], now: number): Promise<Recorded> {
-  if (rejects.length === 0) return { stored: [], fenced: [], unknown: [] };
+const nothing: Recorded = Object.freeze({ stored: [], fenced: [], unknown: [] });
+
+async function storeRejects(tx: Executor, rejects: readonly CommandRejectRow[], now: number): Promise<Recorded> {
+  if (rejects.length === 0) return nothing;
   const reasons = rejects.map((r) => (r.detail === '' ? r.reason : `${r.reason}: ${r.detail}`));
-  return recordEnds(db, { statement: reject, values: [...columns(rejects), reasons, instant(now)], now });
+  return recordEnds(tx, { statement: reject, values: [...columns(rejects), reasons, instant(now)], now });
 }
 
-/**
- * Stores results, insert-only: the first one of a command wins and a later one changes nothing. A result that comes after
- * the command expired or was cancelled is kept as evidence; the state stays.
- */
-export async function recordResults(db: Database, results: readonly CommandResultRow[], now: number): Promise<Recorded> {
-  if (results.length === 0) return { stored: [], fenced: [], unknown: [] };
+async function storeResults(tx: Executor, results: readonly CommandResultRow[], now: number): Promise<Recorded> {
+  if (results.length === 0) return nothing;
   const values = [
     ...columns(results),
     results.map((r) => r.outcome),
@@ -204,17 +200,58 @@ export async function recordResults(db: Database, results: readonly CommandResul
     results.map((r) => r.bodySha256),
     instant(now),
   ];
-  return recordEnds(db, { statement: result, values, now });
+  return recordEnds(tx, { statement: result, values, now });
 }
 
-const cancelled = {
-  name: 'dispatch-cancelled',
-  text: `select id, coalesce(reject_reason, '') as reason from node_commands where id = any($1::text[]) and state = ${commandStates.cancelled}`,
+/** The daemon will not run these. The first end of a command wins. */
+export const recordRejects = (db: Database, rejects: readonly CommandRejectRow[], now: number): Promise<Recorded> =>
+  db.transaction((tx) => storeRejects(tx, rejects, now));
+
+/**
+ * Stores results, insert-only: the first one of a command wins and a later one changes nothing. A result that comes after
+ * the command expired or was cancelled is kept as evidence; the state stays.
+ */
+export const recordResults = (db: Database, results: readonly CommandResultRow[], now: number): Promise<Recorded> =>
+  db.transaction((tx) => storeResults(tx, results, now));
+
+export interface SessionWrites {
+  readonly acks: readonly CommandAckRow[];
+  readonly rejects: readonly CommandRejectRow[];
+  readonly results: readonly CommandResultRow[];
+}
+
+export interface RecordedWrites {
+  readonly acks: { readonly fenced: readonly string[] };
+  readonly rejects: Recorded;
+  readonly results: Recorded;
+}
+
+const lockQueues = {
+  name: 'dispatch-lock-queues',
+  text: 'select 1 from node_queue where node_id = any($1::text[]) order by node_id for no key update',
+};
+const lockCommands = {
+  name: 'dispatch-lock-commands',
+  text: 'select 1 from node_commands where id = any($1::text[]) order by id for no key update',
 };
 
-/** Which of the commands in flight were cancelled: what the gateway tells their nodes. */
-export const readCancelled = (db: Executor, commandIds: readonly string[]): Promise<{ id: string; reason: string }[]> =>
-  db.query(cancelled, [commandIds]);
+/**
+ * Everything that the sessions of a gateway said in one moment, in one transaction. Its rows are locked first, all logs and
+ * then all commands, each in the order of their ids: three statements that lock one after another would meet an enqueue over
+ * many nodes in a ring.
+ */
+export function recordBatch(db: Database, { acks, rejects, results }: SessionWrites, now: number): Promise<RecordedWrites> {
+  const all = [...acks, ...rejects, ...results];
+  return db.transaction(async (tx) => {
+    await tx.query(lockQueues, [[...new Set(all.map((row) => row.nodeId))]]);
+    await tx.query(lockCommands, [[...new Set(all.map((row) => row.commandId))]]);
+    return {
+      acks: await recordAcks(tx, acks, now),
+      rejects: await storeRejects(tx, rejects, now),
+      results: await storeResults(tx, results, now),
+    };
+  });
+}
 
 const queueOutbox = {
   name: 'dispatch-outbox',

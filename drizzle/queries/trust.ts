@@ -70,12 +70,3 @@ export async function storePublishedTrust(tx: Executor, next: TrustPublication):
     next.publishedBy,
   ]);
 }
-
-const versions = {
-  name: 'trust-history',
-  text: `select version, digest, reason, published_at as "publishedAt", published_by as "publishedBy" from trust_bundle_history order by version`,
-};
-
-export const trustHistory = (
-  db: Executor,
-): Promise<{ version: number; digest: string; reason: string; publishedAt: number; publishedBy: string }[]> => db.query(versions);

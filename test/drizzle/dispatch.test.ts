@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { commandStateName } from '../../domain/commands/states.ts';
-import { readCommands } from '../../drizzle/queries/commands.ts';
+import { readCommands, readResignCandidates, replaceSignatures } from '../../drizzle/queries/commands.ts';
 import {
   type CommandResultRow,
-  readCancelled,
   readOpenCommands,
   recordAcks,
+  recordBatch,
   recordRejects,
   recordResults,
 } from '../../drizzle/queries/dispatch.ts';
@@ -155,7 +155,6 @@ describe('the way back from a node', () => {
     const id = sent[0]!.id;
     assert.equal(await cancelCommand(used.db, { id, reason: 'operator', now: t0 }), true);
     assert.equal(await cancelCommand(used.db, { id, reason: 'again', now: t0 }), false);
-    assert.deepEqual(await readCancelled(used.db, [id, 'other']), [{ id, reason: 'operator' }]);
     assert.deepEqual((await recordResults(used.db, [await resultOf({ nodeId, epoch }, id)], t0)).stored, [id]);
     const status = await findCommand(used.db, id);
     assert.deepEqual([status?.state, status?.reason, status?.result?.outcome], ['cancelled', 'operator', 1]);
@@ -186,6 +185,40 @@ describe('the way back from a node', () => {
       fenced: [stale.sent[0]!.id],
       unknown: ['nothing'],
     });
+  });
+
+  it('never deadlocks when batches of many sessions meet enqueues and signing again', async function () {
+    this.timeout(60_000);
+    const scenes: Awaited<ReturnType<typeof start>>[] = [];
+    for (let index = 0; index < 8; index++) scenes.push(await start(`crowd-${index}`, 24));
+    const worker = await keyring(used.db);
+    const nodes = scenes.map((scene) => scene.nodeId);
+    const batches = await Promise.all(
+      Array.from({ length: 24 }, async (_, turn) => {
+        const order = turn % 2 === 0 ? scenes : scenes.toReversed();
+        const results = order.slice(0, 4).map((scene) => resultOf(scene, scene.sent[turn]!.id));
+        const acks = order.slice(4).map((scene) => ({ ...scene, commandId: scene.sent[(turn + 1) % 24]!.id, seq: 1 }));
+        return { acks, rejects: [], results: await Promise.all(results) };
+      }),
+    );
+    const under = (await worker.current()).rootId;
+    const enqueue = (order: string[]) =>
+      enqueueCommands({ db: used.db, worker, trustDomain, now: t0, commands: order.map((id) => command(id)) });
+    const resign = async () => {
+      const rows = await readResignCandidates(used.db, { afterId: '', underRoot: under, expiringBefore: null, limit: 500 });
+      const shuffled = rows.toReversed().map(({ id }) => ({ id, signature: Buffer.from('s'), signerRoot: under, signerNotAfter: t0 }));
+      await replaceSignatures(used.db, shuffled);
+    };
+    const work = batches.flatMap((batch, turn) => [
+      recordBatch(used.db, batch, t0),
+      enqueue(turn % 2 === 0 ? nodes.toReversed() : nodes),
+      ...(turn % 4 === 0 ? [resign()] : []),
+    ]);
+    await Promise.all(work);
+    const [row] = await used.db.query<{ results: number }>({
+      text: `select count(*) as results from node_results where node_id like 'crowd-%'`,
+    });
+    assert.equal(row?.results, 96);
   });
 
   it('a result queues the completion of whoever waits, in the same transaction', async () => {

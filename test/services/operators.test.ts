@@ -1,58 +1,19 @@
 import assert from 'node:assert/strict';
-import { productionTimes } from '../../domain/rotation/gates.ts';
+import { judgeDrop, judgeProcesses, productionTimes } from '../../domain/rotation/gates.ts';
 import { day, hour, minute, second } from '../../domain/time.ts';
-import { endSession } from '../../drizzle/queries/sessions.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';
 import { keptMs, pruneFinished } from '../../services/housekeeping.ts';
-import { findNode, getNode, listNodes } from '../../services/nodes.ts';
 import { listProcesses, recordHeartbeat, removeProcess } from '../../services/processes.ts';
-import { revokeNode } from '../../services/revocation.ts';
-import { dropVerdict, fleetVerdict, processesVerdict, publicationVerdict } from '../../services/rotation-gates.ts';
 import { listWaitingCommands } from '../../services/stuck.ts';
+import { lastWorkerNotAfter } from '../../services/worker-keys.ts';
 import { useDatabase } from '../harness/postgres.ts';
-import { addNode, command, connect, enrol, keyring, refused, t0, testBundle, trustDomain } from './support.ts';
+import { addNode, command, connect, enrol, keyring, t0, testBundle, trustDomain } from './support.ts';
 
 describe('what operators ask', () => {
   const used = useDatabase({ max: 10 });
   before(async () => {
     for (const id of ['ops-c', 'ops-a', 'ops-b']) await enrol(used.db, id);
     await addNode(used.db, 'ops-site', 'site');
-  });
-
-  it('lists nodes by what they are, in pages, with the last session of each', async () => {
-    assert.deepEqual(
-      (await listNodes(used.db, {}, t0)).map((node) => node.id),
-      ['ops-a', 'ops-b', 'ops-c', 'ops-site'],
-    );
-    assert.deepEqual(
-      (await listNodes(used.db, { role: 'node', afterId: 'ops-a', limit: 1 }, t0)).map((node) => node.id),
-      ['ops-b'],
-    );
-    assert.deepEqual((await listNodes(used.db, { ids: [] }, t0)).length, 0);
-    assert.deepEqual((await listNodes(used.db, { siteId: 'nowhere' }, t0)).length, 0);
-    await revokeNode({ db: used.db, nodeId: 'ops-c', actor: 'olga', reason: 'x', now: t0 });
-    assert.deepEqual(
-      (await listNodes(used.db, { state: 'revoked' }, t0)).map((node) => node.id),
-      ['ops-c'],
-    );
-    assert.equal((await getNode(used.db, 'ops-a', t0)).lastSession, null);
-    assert.equal(await findNode(used.db, 'nobody', t0), undefined);
-    await assert.rejects(getNode(used.db, 'nobody', t0), refused('NOT_FOUND', /no node is called nobody/, 'unknown-node'));
-  });
-
-  it('shows the open session, else the one that ended last', async () => {
-    const node = await enrol(used.db, 'ops-sessions');
-    await connect(used.db, node, { gatewayId: 'gw-1', trustVersion: 4 });
-    const { sessionId } = await connect(used.db, node, { gatewayId: 'gw-2', trustVersion: 5 });
-    const shown = await getNode(used.db, node.id, t0);
-    assert.deepEqual(
-      [shown.connected, shown.lastSession?.gatewayId, shown.lastSession?.epoch, shown.lastSession?.trustVersion],
-      [true, 'gw-2', 2, 5],
-    );
-    assert.equal((await getNode(used.db, node.id, t0 + 3 * minute)).connected, false);
-    await endSession(used.db, { sessionId, reason: 'drained', now: t0 + 1 });
-    const ended = await getNode(used.db, node.id, t0 + 1);
-    assert.deepEqual([ended.connected, ended.lastSession?.epoch, ended.lastSession?.endReason], [false, 2, 'drained']);
   });
 
   it('names what waits: age, node and its session', async () => {
@@ -86,7 +47,7 @@ describe('what operators ask', () => {
       { ...process, id: 'gw@h:2', kind: 'gateway', bundleDigest: null, bundleGeneration: null, trustVersionSeen: 1 },
       t0,
     );
-    const ask = (now: number) => processesVerdict(used.db, { bundleDigest: 'd2', publishedVersion: 2, now });
+    const ask = async (now: number) => judgeProcesses(await listProcesses(used.db), { bundleDigest: 'd2', publishedVersion: 2, now });
     const behind = await ask(t0);
     assert.equal(behind.kind === 'closed' && behind.message, '2 of 2 process(es) do not run this bundle yet (api api@h:1, gateway gw@h:2)');
     await recordHeartbeat(used.db, { ...process, id: 'api@h:1', kind: 'api', bundleDigest: 'd2', bundleGeneration: 2 }, t0 + second);
@@ -105,27 +66,19 @@ describe('what operators ask', () => {
     );
   });
 
-  it('gives each gate its verdict from the database', async () => {
-    const unpublished = await publicationVerdict(used.db, 'd');
-    assert.equal(unpublished.kind === 'closed' && unpublished.reason, 'nothing-published');
-    const fleet = await fleetVerdict(used.db, { version: 2, now: t0 });
-    assert.equal(fleet.kind === 'closed' && fleet.reason, 'nodes-behind');
-    assert.deepEqual(await fleetVerdict(used.db, { version: 2, now: t0, excluded: ['ops-live'] }).then((v) => v.kind), 'closed');
+  it('C10 H-03 a worker key certified after the switch moves the drop', async () => {
     const rootId = (await testBundle()).commandSigning!.id;
-    const drop = (now: number) => dropVerdict(used.db, { rootId, switchedAt: t0, now }, productionTimes);
+    const drop = async (now: number) =>
+      judgeDrop({ switchedAt: t0, lastWorkerNotAfter: await lastWorkerNotAfter(used.db, rootId), now }, productionTimes);
     const early = await drop(t0 + day + 119 * second);
     assert.equal(early.kind === 'closed' && early.message, 'the old root can be dropped from 2026-03-02T12:02:00Z (in 1 s)');
     assert.deepEqual(await drop(t0 + day + 120 * second), { kind: 'open' });
-  });
-
-  it('C10 H-03 a worker key certified after the switch moves the drop', async () => {
-    const rootId = (await testBundle()).commandSigning!.id;
     await used.db.query(
       { text: `insert into worker_certs (serial, root_id, process_id, not_before, not_after) values ('late', $1, 'p2', $2, $3)` },
       [rootId, new Date(t0 + 3 * hour), new Date(t0 + 27 * hour)],
     );
-    const drop = await dropVerdict(used.db, { rootId, switchedAt: t0, now: t0 + day }, productionTimes);
-    assert.equal(drop.kind === 'closed' && drop.message, 'the old root can be dropped from 2026-03-02T15:02:00Z (in 3 h 2 min)');
+    const late = await drop(t0 + day);
+    assert.equal(late.kind === 'closed' && late.message, 'the old root can be dropped from 2026-03-02T15:02:00Z (in 3 h 2 min)');
   });
 
   it('housekeeping takes what is finished and old, and nothing that waits', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { fromBinary } from '@bufbuild/protobuf';
 import { day, hour } from '../../domain/time.ts';
-import { publishedTrust, trustHistory } from '../../drizzle/queries/trust.ts';
+import { publishedTrust } from '../../drizzle/queries/trust.ts';
 import {
   abortCommandRotation,
   addCommandRoot,
@@ -51,6 +51,10 @@ describe('publishing the trust bundle', () => {
   const publish = (bundle: PkiBundle, changes: { floorOption?: number; now?: number; processId?: string } = {}) =>
     settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api@test:1', now: t0, log, ...changes });
   const state = () => publishedTrust(used.db);
+  const history = () =>
+    used.db.query<{ version: number; digest: string; reason: string; by: string }>({
+      text: 'select version, digest, reason, published_by as by from trust_bundle_history order by version',
+    });
 
   it('TRUST-003 TRUST-013 records digest, version and the signed bytes that daemons verify', async () => {
     assert.equal(await state(), null);
@@ -66,7 +70,7 @@ describe('publishing the trust bundle', () => {
     assert.deepEqual([bundle.version, bundle.commandRoots.length], [1n, 1]);
     assert.deepEqual(published.roots, [steps.a.commandSigning!.id]);
     assert.deepEqual(
-      (await trustHistory(used.db)).map((row) => [row.version, row.digest, row.publishedBy]),
+      (await history()).map((row) => [row.version, row.digest, row.by]),
       [[1, published.digest, 'api@test:1']],
     );
   });
@@ -99,16 +103,16 @@ describe('publishing the trust bundle', () => {
       next.map(({ version }) => version),
       Array.from({ length: 10 }, () => 2),
     );
-    assert.equal((await trustHistory(used.db)).length, 2);
+    assert.equal((await history()).length, 2);
   });
 
   it('TRUST-012 TRUST-014 TRUST-015 TRUST-016 a stale replica keeps its old version, warns, and changes nothing', async () => {
     await publish(steps.a);
     await publish(steps.added);
-    const before = [await state(), await trustHistory(used.db)];
+    const before = [await state(), await history()];
     const stale = await publish(steps.a, { now: t0 + hour });
     assert.deepEqual([stale.kind, stale.version, stale.publishedVersion], ['stale', 1, 2]);
-    assert.deepEqual([await state(), await trustHistory(used.db)], before);
+    assert.deepEqual([await state(), await history()], before);
     const warnings = log.lines.filter((line) => line.level === 'warn');
     assert.equal(warnings.length, 1);
     assert.match(warnings[0]!.message, /holds a replaced key bundle: its trust content is version 1, the deployment publishes 2/);
@@ -131,7 +135,7 @@ describe('publishing the trust bundle', () => {
       { floorOption: 12 },
     );
     assert.deepEqual([again.kind, again.version], ['publish', 12]);
-    assert.equal((await trustHistory(used.db)).at(-1)?.reason, 'BETTER_COMPUTE_TRUST_VERSION');
+    assert.equal((await history()).at(-1)?.reason, 'BETTER_COMPUTE_TRUST_VERSION');
   });
 
   it('C12 H-04 an abort takes the added root back at a higher version, and a daemon follows', async () => {
@@ -157,7 +161,7 @@ describe('publishing the trust bundle', () => {
     assert.deepEqual([kind, version], ['publish', 3]);
     held = await daemon(held);
     assert.deepEqual([held.version, held.roots.length], [3, 1]);
-    assert.equal((await trustHistory(used.db)).at(-1)?.reason, 'wrong window (olga)');
+    assert.equal((await history()).at(-1)?.reason, 'wrong window (olga)');
     assert.equal((await publish(aborted)).kind, 'unchanged');
     assert.equal((await publish(steps.added)).kind, 'stale');
   });
@@ -205,7 +209,7 @@ describe('publishing the trust bundle', () => {
       ['r2', 'r3'].map(async (rotationId) => (await addCommandRoot(steps.a, { rotationId, now: t0 })).bundle),
     );
     const answers = await Promise.allSettled([publish(b!), publish(c!)]);
-    const versions = (await trustHistory(used.db)).map((row) => row.version);
+    const versions = (await history()).map((row) => row.version);
     assert.equal(new Set(versions).size, versions.length);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), ['fulfilled', 'rejected']);
     assert.equal((await state())?.version, 2);
