@@ -110,6 +110,8 @@ function dataPlace(home, account) {
   mkdirSync(place, { recursive: true, mode: 0o700 });
   chmodSync(place, 0o700);
   if (account !== null) chownSync(place, account.uid, account.gid);
+  // Far from the state folder, a person must be able to tell whose it is.
+  if (place !== near) writeFileSync(join(place, 'belongs-to'), `${home}\n`);
   return place;
 }
 

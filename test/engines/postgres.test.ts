@@ -90,6 +90,7 @@ describe('the embedded PostgreSQL', function () {
     const { data } = pointerOf(home);
     outside.push(dirname(data));
     assert.ok(!data.startsWith(home), data);
+    assert.equal(readFileSync(join(dirname(data), 'belongs-to'), 'utf8'), `${home}\n`);
     assert.deepEqual(await ask(server.url, 'select 1 as one'), [{ one: 1 }]);
     assert.equal(statSync(data).uid === 0, false);
   });

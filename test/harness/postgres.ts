@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
@@ -41,6 +41,8 @@ async function startServer(options: TestServerOptions): Promise<{ url: string; s
   const given = process.env['BETTER_COMPUTE_TEST_DATABASE_URL'];
   if (given !== undefined && given !== '') return { url: given, stop: async () => undefined };
   const home = mkdtempSync(join(tmpdir(), 'bc-postgres-'));
+  // Else, as root, the data would go to the open place for closed folders, and stay there.
+  chmodSync(home, 0o711);
   const engine = await startPostgres({ home, settings: settingsOf(options) });
   return {
     url: engine.url,
