@@ -3,7 +3,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
-const main = fileURLToPath(new URL('../../daemon/main.ts', import.meta.url));
+/** Runs the build where it is that of the sources: it starts four times as fast. */
+const runner = fileURLToPath(new URL('../../scripts/run.mjs', import.meta.url));
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
 export interface BcdEnd {
@@ -28,7 +29,7 @@ export interface BcdOptions {
 
 export function startBcd(args: readonly string[], { env = {}, input }: BcdOptions = {}): Bcd {
   const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('BETTER_COMPUTE_')));
-  const child = spawn(process.execPath, ['--import', 'tsx', main, ...args], { cwd: root, env: { ...own, BETTER_COMPUTE_EXIT_WITH_PARENT: '1', ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [runner, 'daemon/main', ...args], { cwd: root, env: { ...own, BETTER_COMPUTE_EXIT_WITH_PARENT: '1', ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
   let stdout = '';
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
