@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import type { ControlError } from '../../../domain/errors.ts';
 import { day, hour, minute } from '../../../domain/time.ts';
-import { createStageEvidence, parseStageEvidence, type SignedEvidence, type StageFacts } from '../../../pki/audit/evidence.ts';
-import { encodeEvidenceFile, parseEvidenceFile } from '../../../pki/audit/evidence-file.ts';
+import { type CanonicalValue, canonicalJson } from '../../../pki/audit/canonical-json.ts';
+import {
+  createStageEvidence,
+  evidenceSigningInput,
+  parseStageEvidence,
+  type SignedEvidence,
+  type StageFacts,
+} from '../../../pki/audit/evidence.ts';
 import { verifyRotationEvidence } from '../../../pki/audit/verify-evidence.ts';
 import { change, createAuditKey, droppedAt, goodRotation, pick, rootA, rootB, signAll, startedAt } from './support.ts';
 
@@ -140,6 +146,25 @@ describe('H-17 the evidence of a rotation', () => {
     });
   });
 
+  it('finds a document exchanged for another that the key signed for the same place', async () => {
+    const signed = await signAll(key, goodRotation);
+    const other = await signAll(key, change('add', { bundle: { digest: 'c'.repeat(64), generation: 2 } }));
+    const { problems } = verify(signed.with(1, other[1] as SignedEvidence));
+    assert.deepEqual(problems, [{ check: 'chain', stage: 'processes', message: 'does not follow the document before it' }]);
+  });
+
+  it('finds a Merkle root that is not that of the nodes it stands over', async () => {
+    const signed = await signAll(key, goodRotation.slice(0, 4));
+    const stage = parseStageEvidence((signed[3] as SignedEvidence).document);
+    const forged = { ...stage, fleet: { ...stage.fleet, root: 'f'.repeat(64) } } as unknown as CanonicalValue;
+    const document = canonicalJson(forged);
+    const { problems } = verify(signed.with(3, { document, signature: await key.signer.sign(evidenceSigningInput(document)) }));
+    assert.deepEqual(
+      problems.map(({ check, message }) => [check, message]),
+      [['fleet', `its Merkle root ${'f'.repeat(64)} is not that of the nodes it lists`]],
+    );
+  });
+
   const rules: readonly [string, readonly StageFacts[], RegExp][] = [
     [
       'a drop before 24 h',
@@ -261,32 +286,5 @@ describe('H-17 the evidence of a rotation', () => {
     const facts = change('drop', { at: startedAt + hour + 6_000, times, overlap }, goodRotation.slice(0, 5).concat(pick(['drop'])));
     assert.equal((await problemsOf(facts)).length, 1);
     assert.deepEqual(await problemsOf(facts, 5_000), []);
-  });
-
-  describe('the file', () => {
-    it('carries key and documents unchanged', async () => {
-      const documents = await signAll(key, goodRotation);
-      const file = parseEvidenceFile(encodeEvidenceFile({ auditKey: key.spki, documents }));
-      assert.deepEqual(file, { auditKey: key.spki, documents });
-      assert.equal(parseStageEvidence(file.documents[0]?.document ?? new Uint8Array()).stage, 'plan');
-    });
-
-    const broken: readonly [string, string, RegExp][] = [
-      ['text', 'hello', /^not a rotation evidence file: it is not JSON$/],
-      ['a list', '[]', /^not a rotation evidence file: it is not an object$/],
-      [
-        'another format and a stray field',
-        '{"format":"x","auditKey":"","documents":[],"more":1}',
-        /^not a rotation evidence file: more is not a known field; format is not one of better-compute\/rotation-evidence-file\/1$/,
-      ],
-      [
-        'base64 with a line break',
-        '{"format":"better-compute/rotation-evidence-file/1","auditKey":"AA==\\n","documents":[]}',
-        /^not a rotation evidence file: auditKey is not base64$/,
-      ],
-    ];
-    for (const [title, content, message] of broken) {
-      it(`refuses ${title}`, () => assert.throws(() => parseEvidenceFile(content), refused('MALFORMED', message)));
-    }
   });
 });
