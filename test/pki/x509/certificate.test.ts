@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import {
   type Certificate,
   type CertificateTemplate,
@@ -140,6 +141,12 @@ describe('pki/x509 certificates', () => {
       async () => parseCertificate(await withExtension(plain, ca, formerRole('Site'))),
       refusedWith('MALFORMED', 'role', /former role extension/),
     );
+  });
+
+  it('ID-028 and A-PKI-41 a certificate from before the change, as it was kept, is still read', () => {
+    const [der] = parsePemCertificates(readFileSync(new URL('former-role.pem', import.meta.url), 'utf8'));
+    const former = parseCertificate(der as Uint8Array);
+    assert.deepEqual({ role: former.role, subject: former.subject.attributes[0]?.value }, { role: 'site', subject: 'machines' });
   });
 
   it('ID-027 nothing that is issued carries an identifier under 2.25', async () => {

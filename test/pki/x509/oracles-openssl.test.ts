@@ -121,7 +121,7 @@ const pemOf = (der: Uint8Array): string => encodePem('CERTIFICATE', der);
     for (const { der } of everyCertificate()) {
       const { status, out } = openssl(['asn1parse', '-inform', 'DER'], der);
       assert.equal(status, 0, out);
-      assert.doesNotMatch(out, /error|BAD/i);
+      assert.doesNotMatch(out, /error|BAD [A-Z]/);
     }
   });
 
