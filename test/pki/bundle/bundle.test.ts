@@ -214,6 +214,27 @@ describe('a new bundle', () => {
     assert.equal(openBundle(twice).nodeCa.certificates.length, 2);
   });
 
+  it('H-19 refuses PEM that would not be written so: a second block, another line length, other line ends, text around it', () => {
+    const variants: ((pem: string) => string)[] = [
+      (pem) => pem + pem,
+      (pem) => pem.replaceAll('\n', '\r\n'),
+      (pem) => pem.replace(/-----\n/, '-----\n\n'),
+      (pem) => pem.replace(/(?<=[^-])\n(?=[^-])/, ''),
+      (pem) => pem.trimEnd(),
+      (pem) => `subject: x\n${pem}`,
+      (pem) => pem.replaceAll('CERTIFICATE', 'TRUSTED CERTIFICATE').replaceAll('PUBLIC KEY', 'KEY'),
+    ];
+    for (const vary of variants) {
+      const certificate = plain((d) => (d.keys.nodeCa.certificates[0] = vary(d.keys.nodeCa.certificates[0])));
+      assert.throws(
+        () => openBundle(certificate),
+        refusal('INVALID_CONFIG', 'bundle-invalid', /nodeCa\.certificates\[0\] is not one PEM certificate/),
+      );
+      const key = plain((d) => (d.keys.joinSigning.publicKey = vary(d.keys.joinSigning.publicKey)));
+      assert.throws(() => openBundle(key), refusal('INVALID_CONFIG', 'bundle-invalid', /joinSigning\.publicKey is not one PEM public key/));
+    }
+  });
+
   it('H-19 refuses a root whose id is not its hash, a signing root it does not have and a rotation of strangers', () => {
     const ghost = 'ab'.repeat(32);
     const cases: [(d: OpenDocument) => void, RegExp][] = [
