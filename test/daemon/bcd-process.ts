@@ -19,6 +19,7 @@ export interface Bcd {
   readonly ended: Promise<BcdEnd>;
   /** What it has said on stderr so far. */
   log(): string;
+  output(): string;
   stop(signal?: NodeJS.Signals): Promise<BcdEnd>;
 }
 
@@ -40,6 +41,7 @@ export function startBcd(args: readonly string[], { env = {}, input }: BcdOption
     child,
     ended,
     log: () => stderr,
+    output: () => stdout,
     async stop(signal = 'SIGTERM') {
       child.kill(signal);
       return ended;
