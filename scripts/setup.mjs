@@ -19,6 +19,10 @@ const purposes = Object.freeze({
   check: [nodeModules],
 });
 
+/** npm's own names that say how to reach a registry: they stay. Declared before the script runs. */
+const keptNpmNames =
+  /^npm_config_(registry|cafile|ca|proxy|https_proxy|noproxy|cache|userconfig|globalconfig|strict_ssl|prefer_offline|offline)$/i;
+
 const say = (line) => process.stderr.write(`${line}\n`);
 
 await runScript(async () => {
@@ -77,9 +81,6 @@ async function nodeModules() {
     );
   writeFileSync(mark, digest);
 }
-
-const keptNpmNames =
-  /^npm_config_(registry|cafile|ca|proxy|https_proxy|noproxy|cache|userconfig|globalconfig|strict_ssl|prefer_offline|offline)$/i;
 
 async function temporal() {
   if (process.env.TEMPORAL_ADDRESS) return;
