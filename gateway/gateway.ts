@@ -189,12 +189,12 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     onSessionClosed: (session) => connections.remove(session),
     onStream: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => router.onStream(stream, headers),
   });
-  return { scheduler, listener, sessions, revocations, connections, notifications: createNotifications(options, { scheduler, sessions, log, metrics }) };
+  return { scheduler, listener, sessions, revocations, connections, notifications: createNotifications(options, { scheduler, sessions, revocations, log, metrics }) };
 }
 
 function createNotifications(
   { connectListener, gatewayId }: GatewayOptions,
-  { scheduler, sessions, log, metrics }: { scheduler: Scheduler; sessions: Sessions; log: GatewayLog; metrics: GatewayMetrics },
+  { scheduler, sessions, revocations, log, metrics }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations'> & { log: GatewayLog; metrics: GatewayMetrics },
 ): Notifications | null {
   if (connectListener === undefined) return null;
   return new Notifications({
@@ -206,6 +206,7 @@ function createNotifications(
       sessions.poke(nodeIds);
     },
     onTrust: () => void sessions.refreshTrust(),
+    onRevocation: () => void revocations.poll(),
     onLost: (error) => {
       metrics.listenLost();
       log.warn({ err: error }, 'the listening connection was lost');

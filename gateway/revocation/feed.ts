@@ -32,6 +32,7 @@ export class RevocationFeed {
   #loadedAt = 0;
   #cancel: () => void = () => undefined;
   #isClosed = false;
+  #running: Promise<void> | null = null;
 
   constructor(options: RevocationFeedOptions) {
     this.#options = options;
@@ -64,8 +65,15 @@ export class RevocationFeed {
     this.#cancel();
   }
 
-  /** One look; the timer's work, and what a test calls. */
-  async poll(): Promise<void> {
+  /** One look; the timer's work, and what a notification asks for. One at a time: a second asker waits for the first's. */
+  poll(): Promise<void> {
+    this.#running ??= this.#poll().finally(() => {
+      this.#running = null;
+    });
+    return this.#running;
+  }
+
+  async #poll(): Promise<void> {
     try {
       if (this.#options.scheduler.now() - this.#loadedAt >= feedTiming.reloadMs) await this.#load();
       else await this.#readOn();

@@ -12,6 +12,7 @@ export const listenTiming = Object.freeze({ canaryMs: 10_000, answerWithinMs: 4_
 
 export const pokeChannel = 'bc_gateway';
 export const trustChannel = 'bc_trust';
+export const revocationChannel = 'bc_revocation';
 
 export interface NotificationsOptions {
   readonly gatewayId: string;
@@ -21,6 +22,7 @@ export interface NotificationsOptions {
   /** These nodes have something new; 'sweep': any may have. */
   onPoke(nodeIds: readonly string[] | 'sweep'): void;
   onTrust(): void;
+  onRevocation(): void;
   onLost(error: unknown): void;
 }
 
@@ -71,13 +73,14 @@ export class Notifications {
       client.on('notification', (message) => this.#onNotification(message));
       client.on('error', (error) => this.#lost(client, error));
       client.on('end', () => this.#lost(client, new Error('the listening connection ended')));
-      for (const channel of [pokeChannel, trustChannel, this.#canaryChannel]) await client.query(`listen ${channel}`);
+      for (const channel of [pokeChannel, trustChannel, revocationChannel, this.#canaryChannel]) await client.query(`listen ${channel}`);
       if (this.#isClosed) return void client.end().catch(() => undefined);
       this.#client = client;
       this.#failures = 0;
       this.#scheduleCanary(client);
       this.#options.onPoke('sweep');
       this.#options.onTrust();
+      this.#options.onRevocation();
     } catch (error) {
       this.#retry(error);
     }
@@ -86,6 +89,7 @@ export class Notifications {
   #onNotification({ channel, payload }: Notification): void {
     if (channel === pokeChannel) this.#options.onPoke(parsePoke(payload));
     else if (channel === trustChannel) this.#options.onTrust();
+    else if (channel === revocationChannel) this.#options.onRevocation();
     else this.#onCanary?.();
   }
 

@@ -86,10 +86,10 @@ export async function nodeLeaf(authorities: TestAuthorities, nodeId: string, opt
   return leafOf(ca, key, certificate);
 }
 
-export async function hostLeaf(authorities: TestAuthorities, profile: 'gateway' | 'internal', dns: readonly string[] = ['gw.test']): Promise<TestLeaf> {
+export async function hostLeaf(authorities: TestAuthorities, profile: 'gateway' | 'internal', { dns = ['gw.test'], role }: { dns?: readonly string[]; role?: string } = {}): Promise<TestLeaf> {
   const key = newKey();
   const ca = profile === 'gateway' ? authorities.servingCa : authorities.internalCa;
-  const certificate = await issueLeaf({ ca, profile, spki: spkiOf(key), sans: { dns, ips: ['127.0.0.1'] }, now: authorities.now });
+  const certificate = await issueLeaf({ ca, profile, spki: spkiOf(key), sans: { dns, ips: ['127.0.0.1'] }, now: authorities.now, ...(role === undefined ? {} : { role }) });
   return leafOf(ca, key, certificate);
 }
 
