@@ -1,6 +1,5 @@
 /** Binding ports: a taken port is a clear error that says which port, who asked for it and what sets it. */
-import type { Server } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Server } from 'node:net';
 import { ControlError } from '../domain/errors.ts';
 
 export interface PortRequest {

@@ -1,8 +1,9 @@
 /**
  * Compiles the sources to dist/: TypeScript, then what it leaves out (generated protobuf, SQL, the scripts that run engines),
- * then the workflow bundle that workers load. The stamp of the sources is written last, so a build that was cut is no build.
+ * then the workflow bundle that workers load. It is made aside and takes its place when it is whole; a build that fails leaves
+ * the one before. The stamp of the sources is written last, so a build that was cut is no build.
  */
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { SetupError } from './lib/failure.mjs';
@@ -21,12 +22,15 @@ export const isBuilt = () => existsSync(stampFile) && readFileSync(stampFile, 'u
 /** @returns {Promise<string | null>} null when it worked, else what the tool that failed said */
 export async function build() {
   const stamp = sourceStamp();
-  rmSync(dist, { recursive: true, force: true });
-  mkdirSync(dist);
+  const aside = join(projectRoot, '.cache', 'dist');
+  rmSync(aside, { recursive: true, force: true });
   const tsc = join(projectRoot, 'node_modules', 'typescript', 'bin', 'tsc');
-  const compiled = await runCommand(process.execPath, [tsc, '--project', 'tsconfig.build.json'], { cwd: projectRoot });
+  const compiled = await runCommand(process.execPath, [tsc, '--project', 'tsconfig.build.json', '--outDir', aside], { cwd: projectRoot });
   if (compiled.code !== 0) return compiled.out || compiled.err;
-  for (const path of copies) cpSync(join(projectRoot, path), join(dist, path), { recursive: true });
+  for (const path of copies) cpSync(join(projectRoot, path), join(aside, path), { recursive: true });
+  rmSync(dist, { recursive: true, force: true });
+  renameSync(aside, dist);
+  // Its cache is by place, so it is made in the place where workers look for it.
   const bundled = await bundleWorkflows();
   if (bundled !== null) return bundled;
   writeFileSync(stampFile, stamp);

@@ -9,7 +9,8 @@ import { projectRoot } from './lib/sources.mjs';
 const bin = (name) => join(projectRoot, 'node_modules', '.bin', name);
 const script = (name, ...args) => [process.execPath, join(projectRoot, 'scripts', name), ...args];
 
-/** What must hold → the command that fails when it does not. */
+/** What must hold → the command that fails when it does not.
+ * @type {readonly [rule: string, commandLine: string[]][]} */
 const steps = Object.freeze([
   ['every file is formatted, imports sorted, names kebab-case, exports named (biome)', [bin('biome'), 'ci', '.']],
   [
@@ -29,7 +30,8 @@ const steps = Object.freeze([
 ]);
 
 let failed = 0;
-for (const [rule, [command, ...args]] of steps) {
+for (const [rule, commandLine] of steps) {
+  const [command = '', ...args] = commandLine;
   const begun = Date.now();
   const env = { ...process.env, PATH: `${join(projectRoot, 'node_modules', '.bin')}:${process.env.PATH ?? ''}` };
   const { code, out, err } = await runCommand(command, args, { cwd: projectRoot, env, timeoutMs: 5 * 60_000 });

@@ -4,7 +4,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type DescEnum, type DescMessage, type DescService, createFileRegistry, fromBinary } from '@bufbuild/protobuf';
+import { createFileRegistry, type DescEnum, type DescMessage, type DescService, fromBinary } from '@bufbuild/protobuf';
 import { type FileDescriptorProto, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { errorTable } from '../domain/errors.ts';
 import { bounds } from '../proto/bounds.ts';

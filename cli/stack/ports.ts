@@ -77,11 +77,15 @@ async function choose(name: PortName, { env, last, reserve }: Choice): Promise<n
   const asked = setBy === null ? undefined : askedPort(env, setBy);
   if (asked !== undefined && asked !== 0) return claim(asked, who, setBy ?? '');
   if (asked === undefined && last !== undefined && stays) return claim(last, who, `the last start; ${setBy} moves it`);
-  for (const wish of [last ?? 0, asked === 0 ? 0 : usual]) {
-    if (wish !== 0 && (await isPortFree(wish)) && reserve(wish)) return wish;
+  for (const wish of wishes({ last, usual, any: asked === 0 })) {
+    if ((await isPortFree(wish)) && reserve(wish)) return wish;
   }
   return claim(0, who, 'free choice');
 }
+
+/** What would be nice to have, and is no loss otherwise. */
+const wishes = ({ last, usual, any }: { last: number | undefined; usual: number; any: boolean }): number[] =>
+  [last ?? 0, any ? 0 : usual].filter((port) => port !== 0);
 
 /**
  * Between the choice of a port and the moment its process binds it lie seconds, in which another stack that starts beside us

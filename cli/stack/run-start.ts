@@ -1,5 +1,5 @@
 /** What `better-compute start` does: stack up, say where everything is, stay or show the demonstration, end in order. */
-import { codeOf, ControlError, isControlError } from '../../domain/errors.ts';
+import { ControlError, codeOf, isControlError } from '../../domain/errors.ts';
 import { demonstrationTimesName } from '../../runtime/config.ts';
 import type { StartOptions } from '../commands/start.ts';
 import type { CliIo } from '../io.ts';

@@ -58,7 +58,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   }
   const undo: (() => Promise<void> | void)[] = [() => lock.release()];
   const stop = once(async () => {
-    for (const step of undo.reverse()) await step();
+    for (const step of undo.toReversed()) await step();
   });
   try {
     return { home, ...(await startAll(home, options, undo)), stop };

@@ -1,8 +1,8 @@
 /** Where everything is, and how the next rotation is started in each of the three ways. */
 import { relative } from 'node:path';
 import { findTemporal } from '../../scripts/engines/temporal.mjs';
-import { staticSummary } from '../../workflows/rotate-command-root/messages.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
+import { staticSummary } from '../../workflows/rotate-command-root/messages.ts';
 import type { Stack } from './stack.ts';
 
 export async function welcome({ addresses, home }: Stack, env: NodeJS.ProcessEnv): Promise<string> {

