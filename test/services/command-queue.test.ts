@@ -3,6 +3,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
+import { changeIdentity, lockNode } from '../../drizzle/queries/nodes.ts';
 import { parseSignature, verifyIntent } from '../../pki/envelope/index.ts';
 import { CommandBodySchema, InventoryRefreshSchema, NodeRebootSchema } from '../../proto/index.ts';
 import {
@@ -153,6 +154,43 @@ describe('the command queue', () => {
     const request = command('queue-generation');
     assert.deepEqual((await enqueue([request, command('queue-generation')])).enqueued.length, 2);
     assert.equal(fromBinary(CommandBodySchema, (await stored(request.id)).body).generation, 5n);
+  });
+
+  it('a revocation between the look at the node and the append wins', async () => {
+    await addNode(used.db, 'queue-overtaken');
+    const overtaken: WorkerKeyProvider = {
+      async current() {
+        await revokeNode({ db: used.db, nodeId: 'queue-overtaken', actor: 'olga', reason: 'lost', now: t0 });
+        return worker.current();
+      },
+    };
+    for (const commands of [[command('queue-overtaken')], [command('queue-overtaken'), command('queue-overtaken')]]) {
+      const late = enqueueCommands({ db: used.db, worker: overtaken, trustDomain, now: t0, commands });
+      await assert.rejects(late, refused('INVALID_STATE', /node queue-overtaken is revoked/, 'node-not-active'));
+    }
+    assert.deepEqual(await used.db.query({ text: `select id from node_commands where node_id = 'queue-overtaken'` }), []);
+  });
+
+  it('an append that waited for a revocation to commit appends nothing', async () => {
+    await addNode(used.db, 'queue-waits');
+    await enqueue([command('queue-waits')]);
+    let late: Promise<unknown> = Promise.resolve();
+    await used.db.transaction(async (tx) => {
+      const node = await lockNode(tx, 'queue-waits');
+      await changeIdentity(tx, { node: node!, state: 'revoked', now: t0 });
+      late = Promise.allSettled([enqueue([command('queue-waits')]), enqueue([command('queue-waits'), command('queue-waits')])]);
+      for (let waiting = 0; waiting < 2; ) {
+        const rows = await used.db.query({
+          text: `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        });
+        waiting = rows.length;
+      }
+    });
+    for (const answer of (await late) as PromiseSettledResult<unknown>[]) {
+      assert.equal(answer.status, 'rejected');
+      refused('INVALID_STATE', /node queue-waits is revoked/, 'node-not-active')((answer as PromiseRejectedResult).reason);
+    }
+    assert.equal((await used.db.query({ text: `select 1 from node_commands where node_id = 'queue-waits'` })).length, 1);
   });
 
   it('a revocation that runs at the same time leaves no unfinished command behind', async function () {
