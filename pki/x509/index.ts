@@ -17,9 +17,9 @@
  * `urn:bc:` names do not work under them), RSA and other curves, wildcards, policies, time stamping, storage of keys.
  */
 
-export { certificateId, maxCertificateBytes, parseCertificate } from './certificate.ts';
+export { certificateId, parseCertificate } from './certificate.ts';
 export { type CreateCertificateOptions, createCertificate } from './create-certificate.ts';
-export { createCsr, maxRequestBytes, parseCsr } from './csr.ts';
+export { createCsr, parseCsr } from './csr.ts';
 export { type DerNode, DerReader, readDer, tags } from './der-reader.ts';
 export {
   encodeDer,
@@ -27,12 +27,10 @@ export {
   encodeDerBoolean,
   encodeDerInteger,
   encodeDerNode,
-  encodeDerOctetString,
   encodeDerOid,
   encodeDerSequence,
   encodeDerSet,
 } from './der-writer.ts';
-export { isDnsName } from './general-names.ts';
 export {
   formatSpiffeId,
   isNodeKeyStatement,
@@ -43,8 +41,8 @@ export {
   parseTpmAkUri,
   tpmAkUri,
 } from './identity.ts';
-export { backdateMs, issueCa, issueLeaf, lastIssueMs } from './issue.ts';
-export { isRole, roleAttribute } from './name.ts';
+export { issueCa, issueLeaf } from './issue.ts';
+export { roleAttribute } from './name.ts';
 export { oids } from './oids.ts';
 export { encodePem, parsePem, parsePemCertificates } from './pem.ts';
 export { agentProfiles, type CaProfile, caProfiles, type LeafProfile, leafProfiles } from './profiles.ts';

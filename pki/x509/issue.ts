@@ -23,9 +23,9 @@ import type {
 } from './types.ts';
 
 /** Clocks differ: a new certificate is valid a little before it was made. */
-export const backdateMs = minute;
+const backdateMs = minute;
 /** An authority closer to its end than this issues nothing: its leaves would end before anyone could renew them. */
-export const lastIssueMs = 10 * minute;
+const lastIssueMs = 10 * minute;
 
 const noNames: readonly string[] = Object.freeze([]);
 
