@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { day, hour } from '../../domain/time.ts';
 import { codeOf } from '../../domain/errors.ts';
-import { Journal, type JournalRecord, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
+import { Journal, type JournalRecord, type JournalStorage, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
 import { type JournalFilesOptions, openJournalFiles } from '../../daemon/state/journal-files.ts';
 import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -140,6 +140,24 @@ describe('the journal of commands', () => {
     assert.equal(again.unfinished().length, 40);
     assert.equal(again.find('c-7')?.state, 'started');
     await again.close();
+  });
+
+  it('a rewrite keeps what is on disk already while its writer has not been told yet', async () => {
+    let tell: () => void = () => undefined;
+    let rewritten: JournalRecord[] = [];
+    const storage: JournalStorage = {
+      append: () => new Promise((resolve) => (tell = resolve)),
+      replaceAll: async (records) => void (rewritten = [...records]),
+      isLong: () => true,
+      close: async () => undefined,
+    };
+    const journal = new Journal({ storage, records: [], withoutPayload });
+    const written = journal.received(commandOf('a'));
+    await journal.compact(now, noFloor);
+    assert.deepEqual(rewritten.map((record) => record.type), ['snapshot', 'received']);
+    tell();
+    await written;
+    assert.equal(journal.find('a')?.state, 'received');
   });
 
   for (const point of ['before-compaction-rename', 'before-compaction-cleanup'] as const) {
