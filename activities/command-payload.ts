@@ -1,7 +1,7 @@
 /** From the JSON an operator types to the payload a command carries: the kind's own message, refused where it does not fit. */
-import { create, fromJson, toBinary, type JsonValue } from '@bufbuild/protobuf';
-import { anyPack, AnySchema } from '@bufbuild/protobuf/wkt';
-import { commandKinds, type CommandKind } from '../domain/commands/kinds.ts';
+import { create, fromJson, type JsonValue, toBinary } from '@bufbuild/protobuf';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
+import { type CommandKind, commandKinds } from '../domain/commands/kinds.ts';
 import { ControlError } from '../domain/errors.ts';
 import { protocolRegistry } from '../proto/index.ts';
 
@@ -19,6 +19,9 @@ export function encodePayload(kind: CommandKind, json: Readonly<Record<string, u
     return toBinary(AnySchema, create(AnySchema, anyPack(schema, message)));
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : 'not readable';
-    throw new ControlError('INVALID_INPUT', `payload of ${kind} is not a ${typeName}: ${why}`, { details: { reason: 'bad-payload' }, cause });
+    throw new ControlError('INVALID_INPUT', `payload of ${kind} is not a ${typeName}: ${why}`, {
+      details: { reason: 'bad-payload' },
+      cause,
+    });
   }
 }

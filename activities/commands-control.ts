@@ -7,9 +7,9 @@
 import { activityInfo, CompleteAsyncError } from '@temporalio/activity';
 import { isFinished } from '../domain/commands/states.ts';
 import { ControlError } from '../domain/errors.ts';
+import type { CommandControlPorts, CommandView } from './command-ports.ts';
 import { translated } from './failures.ts';
 import { currentWait, notYet } from './not-yet.ts';
-import type { CommandControlPorts, CommandView } from './command-ports.ts';
 
 /** How the workflow hears of one command. */
 export interface CommandEndReport {
@@ -49,7 +49,8 @@ export function createCommandControlActivities(ports: CommandControlPorts): Comm
       const { workflowExecution, activityId } = activityInfo();
       const { workflowId, runId } = workflowExecution ?? { workflowId: '', runId: '' };
       const wait = await commands.registerWait({ commandId, workflowId, runId, activityId });
-      if (wait === 'unknown') throw new ControlError('NOT_FOUND', `no command ${commandId} is known`, { details: { reason: 'unknown-command' } });
+      if (wait === 'unknown')
+        throw new ControlError('NOT_FOUND', `no command ${commandId} is known`, { details: { reason: 'unknown-command' } });
       if (wait === 'waiting') await ports.nextEnd(commandId, waitInsideMs);
       const view = await commands.find(commandId);
       if (view !== undefined && isFinished(view.state)) return endOf(view);
@@ -60,7 +61,14 @@ export function createCommandControlActivities(ports: CommandControlPorts): Comm
       const counts = await commands.count(commandPrefix);
       if (counts.open > 0) {
         const behind = (await commands.openOf(commandPrefix, failuresKept)).map((view) => view.nodeId);
-        notYet({ reason: 'commands-open', message: `${counts.open} of ${counts.total} command(s) have not ended (${behind.slice(0, 5).join(', ')})`, behind }, currentWait());
+        notYet(
+          {
+            reason: 'commands-open',
+            message: `${counts.open} of ${counts.total} command(s) have not ended (${behind.slice(0, 5).join(', ')})`,
+            behind,
+          },
+          currentWait(),
+        );
       }
       const failed = await commands.failures(commandPrefix, failuresKept);
       return { total: counts.total, states: counts.states, failures: failed.map(failureOf) };

@@ -1,6 +1,6 @@
 /** The command activities that sign: into the queue, and again before a signer's certificate ends (H-05). */
 import { activityInfo, heartbeat } from '@temporalio/activity';
-import { commandKinds, type CommandKind } from '../domain/commands/kinds.ts';
+import { type CommandKind, commandKinds } from '../domain/commands/kinds.ts';
 import { hour } from '../domain/time.ts';
 import { encodePayload } from './command-payload.ts';
 import type { CommandSigningPorts } from './command-ports.ts';
@@ -75,5 +75,5 @@ async function nextRange(ports: CommandSigningPorts, input: EnqueueInput, after:
 function readProgress(details: unknown): Progress {
   const value = details as Partial<Progress> | null | undefined;
   const whole = typeof value === 'object' && value !== null && typeof value.after === 'string' && typeof value.total === 'number';
-  return whole ? { after: value.after as string, total: value.total as number, existing: value.existing ?? 0 } : begin;
+  return whole ? { after: value.after, total: value.total, existing: value.existing ?? 0 } : begin;
 }

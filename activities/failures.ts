@@ -7,7 +7,7 @@
  */
 import { CompleteAsyncError } from '@temporalio/activity';
 import { ApplicationFailure, ApplicationFailureCategory, TemporalFailure } from '@temporalio/common';
-import { ControlError, errorTable, isControlError } from '../domain/errors.ts';
+import { type ControlError, errorTable, isControlError } from '../domain/errors.ts';
 
 /** The delay of a NOT_YET that names none. */
 const defaultDelayMs = 5_000;

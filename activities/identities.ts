@@ -39,7 +39,10 @@ export function createIdentityActivities(ports: IdentityPorts): IdentityActiviti
       const open = await identities.sessions(nodeId);
       if (open.length === 0) return;
       const gateways = [...new Set(open.map((session) => session.gatewayId))];
-      notYet({ reason: 'session-open', message: `${gateways.join(', ')} still hold(s) a session of ${nodeId}`, behind: gateways }, currentWait());
+      notYet(
+        { reason: 'session-open', message: `${gateways.join(', ')} still hold(s) a session of ${nodeId}`, behind: gateways },
+        currentWait(),
+      );
     },
 
     async recordRevocation(input) {

@@ -2,7 +2,7 @@
 import { ControlError } from '../domain/errors.ts';
 import { translated } from './failures.ts';
 import { currentWait } from './not-yet.ts';
-import { answer, judgeNodes, readOverrides, type GateName, type GateReport } from './rotation-gates.ts';
+import { answer, type GateName, type GateReport, judgeNodes, readOverrides } from './rotation-gates.ts';
 import type { OverrideRow, RotationControlPorts } from './rotation-ports.ts';
 
 export interface AwaitFleetInput {

@@ -6,13 +6,15 @@
 import { heartbeat } from '@temporalio/activity';
 import { ControlError } from '../domain/errors.ts';
 import { dropOpensAt, judgeDrop } from '../domain/rotation/gates.ts';
+import type { RotationInProgress } from '../domain/rotation/stages.ts';
 import { hour } from '../domain/time.ts';
+import { parseStageEvidence } from '../pki/audit/evidence.ts';
 import { translated } from './failures.ts';
 import { currentWait, notYet } from './not-yet.ts';
-import { answer, assertOpen, judgeNodes, judgeRollout, readOverrides, type GateName, type GateReport } from './rotation-gates.ts';
-import { planFrom, rootsOf, type Planned } from './rotation-plan.ts';
-import { readFleetInput, type StageInput, writeEvidence } from './rotation-stage.ts';
+import { answer, assertOpen, type GateName, type GateReport, judgeNodes, judgeRollout, readOverrides } from './rotation-gates.ts';
+import { type Planned, planFrom, rootsOf } from './rotation-plan.ts';
 import type { OverrideRow, RootsView, RotationSigningPorts, SignedAgain } from './rotation-ports.ts';
+import { readFleetInput, type StageInput, writeEvidence } from './rotation-stage.ts';
 
 export interface Step {
   readonly rotationId: string;
@@ -64,49 +66,69 @@ export function createRotationSigningActivities(ports: RotationSigningPorts): Ro
       await writeEvidence(ports, { rotationId, stage: 'switch', view, ...gate });
     },
 
-    async signAgain({ rotationId }) {
-      const view = await ports.roots.read();
-      const rotation = view.roots.rotation;
-      if (rotation === null || rotation.id !== rotationId || rotation.switchedAt === null) return { ...nothingSigned, dropOpensAt: ports.now() };
-      const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot, onProgress: (done) => heartbeat(done) });
-      const lastWorkerNotAfter = await ports.facts.lastWorkerNotAfter(rotation.oldRoot);
-      // After an abort the documents go on with the drop: each stage stands once, in its order.
-      if (!rotation.aborted) await writeEvidence(ports, { rotationId, stage: 'resign', view });
-      return { ...signed, dropOpensAt: dropOpensAt({ switchedAt: rotation.switchedAt, lastWorkerNotAfter }, ports.times) };
-    },
+    signAgain: ({ rotationId }) => signAgain(ports, rotationId),
 
-    async dropCommandRoot({ rotationId }) {
-      const view = await ports.roots.read();
-      const rotation = view.roots.rotation?.id === rotationId ? view.roots.rotation : null;
-      const switchedAt = rotation?.switchedAt ?? null;
-      if (rotation === null || switchedAt === null) {
-        const dropped = await ports.roots.drop({ rotationId, opensAt: Number.MAX_SAFE_INTEGER, forcedReason: '' });
-        await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
-        return nothingSigned;
-      }
-      if (!rotation.aborted) await refuseAborted(ports, rotationId);
-      const opensAt = await assertMayDrop(ports, { view, rotationId, oldRoot: rotation.oldRoot, switchedAt });
-      const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot });
-      const left = await ports.resign.stillSignedUnder(rotation.oldRoot);
-      if (left > 0) notYet({ reason: 'signed-under-old-root', message: `${left} open command(s) or spec(s) are still signed under the former root` }, currentWait());
-      const dropped = await ports.roots.drop({ rotationId, opensAt, forcedReason: '' });
-      await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
-      return signed;
-    },
+    dropCommandRoot: ({ rotationId }) => drop(ports, rotationId),
 
     async abortCommandRotation({ rotationId }) {
       const { abort } = await readOverrides(ports, rotationId);
-      if (abort === undefined) throw new ControlError('INVALID_STATE', `no abort of rotation ${rotationId} is recorded`, { details: { reason: 'not-recorded' } });
+      if (abort === undefined) {
+        throw new ControlError('INVALID_STATE', `no abort of rotation ${rotationId} is recorded`, { details: { reason: 'not-recorded' } });
+      }
       return takeBack(ports, rotationId, abort);
     },
 
     async recordOutcome({ rotationId }) {
-      await writeEvidence(ports, { rotationId, stage: 'confirm', view: await ports.roots.read() });
+      const begun = (await ports.evidence.read(rotationId)).some((row) => parseStageEvidence(row.document).stage === 'add');
+      // Taken back before its add: there is nothing to confirm.
+      if (begun) await writeEvidence(ports, { rotationId, stage: 'confirm', view: await ports.roots.read() });
     },
   });
 }
 
-async function takeBack(ports: RotationSigningPorts, rotationId: string, abort: OverrideRow): ReturnType<RotationSigningActivities['abortCommandRotation']> {
+async function signAgain(ports: RotationSigningPorts, rotationId: string): Promise<SignedAgain & { dropOpensAt: number }> {
+  const view = await ports.roots.read();
+  const { rotation } = view.roots;
+  const { switchedAt } = rotation?.id === rotationId ? rotation : { switchedAt: null };
+  // Dropped already: a repeated step has nothing to do and nothing to wait for.
+  if (rotation === null || switchedAt === null) return { ...nothingSigned, dropOpensAt: ports.now() };
+  const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot, onProgress: heartbeat });
+  const lastWorkerNotAfter = await ports.facts.lastWorkerNotAfter(rotation.oldRoot);
+  // After an abort the documents go on with the drop: each stage stands once, in its order.
+  if (!rotation.aborted) await writeEvidence(ports, { rotationId, stage: 'resign', view });
+  return { ...signed, dropOpensAt: dropOpensAt({ switchedAt, lastWorkerNotAfter }, ports.times) };
+}
+
+async function drop(ports: RotationSigningPorts, rotationId: string): Promise<SignedAgain> {
+  const view = await ports.roots.read();
+  const { rotation } = view.roots;
+  const pending = rotation?.id === rotationId && rotation.switchedAt !== null;
+  const opensAt = pending ? await assertMayDrop(ports, { view, rotation, switchedAt: rotation.switchedAt }) : neverOpen;
+  const signed = pending ? await signLastOnes(ports, rotation.oldRoot) : nothingSigned;
+  const dropped = await ports.roots.drop({ rotationId, opensAt, forcedReason: '' });
+  await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
+  return signed;
+}
+
+/** For a step that must change nothing: the rules refuse it, or find it done. */
+const neverOpen = Number.MAX_SAFE_INTEGER;
+
+/** H-05: what was signed under the root since, by a process that switched late. */
+async function signLastOnes(ports: RotationSigningPorts, root: string): Promise<SignedAgain> {
+  const signed = await ports.resign.signAgain({ underRoot: root, onProgress: heartbeat });
+  const left = await ports.resign.stillSignedUnder(root);
+  if (left > 0) {
+    const message = `${left} open command(s) or spec(s) are still signed under the former root`;
+    notYet({ reason: 'signed-under-old-root', message }, currentWait());
+  }
+  return signed;
+}
+
+async function takeBack(
+  ports: RotationSigningPorts,
+  rotationId: string,
+  abort: OverrideRow,
+): ReturnType<RotationSigningActivities['abortCommandRotation']> {
   const { roots } = await ports.roots.read();
   if (roots.lastRotation?.id === rotationId && roots.lastRotation.outcome === 'dropped') return { kind: 'too-late' };
   if (roots.rotation === null && roots.lastRotation?.id !== rotationId) return { kind: 'nothing' };
@@ -117,7 +139,10 @@ async function takeBack(ports: RotationSigningPorts, rotationId: string, abort: 
 }
 
 /** All three gates again, in the order of ROT-024, at the moment of the act. */
-async function assertMaySwitch(ports: RotationSigningPorts, input: { view: RootsView; rotationId: string }): Promise<Pick<StageInput, 'fleet'>> {
+async function assertMaySwitch(
+  ports: RotationSigningPorts,
+  input: { view: RootsView; rotationId: string },
+): Promise<Pick<StageInput, 'fleet'>> {
   await refuseAborted(ports, input.rotationId);
   const overrides = await readOverrides(ports, input.rotationId);
   const rollout = await judgeRollout(ports, { view: input.view, gate: 'processes', overrides });
@@ -132,11 +157,13 @@ async function assertMaySwitch(ports: RotationSigningPorts, input: { view: Roots
 /** The time, from the issuance records; and no live process that could still sign under the old root. */
 async function assertMayDrop(
   ports: RotationSigningPorts,
-  input: { view: RootsView; rotationId: string; oldRoot: string; switchedAt: number },
+  input: { view: RootsView; rotation: RotationInProgress; switchedAt: number },
 ): Promise<number> {
-  const overrides = await readOverrides(ports, input.rotationId);
-  assertOpen(await judgeRollout(ports, { view: input.view, gate: 'signers', overrides }), currentWait());
-  const facts = { switchedAt: input.switchedAt, lastWorkerNotAfter: await ports.facts.lastWorkerNotAfter(input.oldRoot), now: ports.now() };
+  const { view, rotation, switchedAt } = input;
+  if (!rotation.aborted) await refuseAborted(ports, rotation.id);
+  const overrides = await readOverrides(ports, rotation.id);
+  assertOpen(await judgeRollout(ports, { view, gate: 'signers', overrides }), currentWait());
+  const facts = { switchedAt, lastWorkerNotAfter: await ports.facts.lastWorkerNotAfter(rotation.oldRoot), now: ports.now() };
   const opensAt = dropOpensAt(facts, ports.times);
   const verdict = judgeDrop(facts, ports.times);
   if (verdict.kind === 'closed') notYet({ ...verdict, retryAfterMs: Math.min(opensAt - facts.now, hour) }, currentWait());
@@ -146,5 +173,6 @@ async function assertMayDrop(
 /** The workflow cuts the step when an abort comes; this holds it back when the abort is recorded but the cut is still on its way. */
 async function refuseAborted(ports: RotationSigningPorts, rotationId: string): Promise<void> {
   const { abort } = await readOverrides(ports, rotationId);
-  if (abort !== undefined) notYet({ reason: 'abort-recorded', message: `${abort.actor} aborts this rotation: no further step forward` }, currentWait());
+  if (abort !== undefined)
+    notYet({ reason: 'abort-recorded', message: `${abort.actor} aborts this rotation: no further step forward` }, currentWait());
 }

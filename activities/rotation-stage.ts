@@ -3,8 +3,8 @@
  * was judged on; after a crash between the act and its evidence they are read again, or taken from the document before.
  */
 import { dropOpensAt, processLiveWithinMs } from '../domain/rotation/gates.ts';
-import { parseStageEvidence, type EvidenceStage, type StageEvidence, type StageFacts } from '../pki/audit/evidence.ts';
-import { readOverrides, type Overrides } from './rotation-gates.ts';
+import { type EvidenceStage, parseStageEvidence, type StageEvidence, type StageFacts } from '../pki/audit/evidence.ts';
+import { type Overrides, readOverrides } from './rotation-gates.ts';
 import { rootsOf } from './rotation-plan.ts';
 import type { RootsView, RotationSigningPorts } from './rotation-ports.ts';
 

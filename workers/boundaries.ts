@@ -3,7 +3,7 @@
  * queues of later processes are listed, so that nobody polls them by accident.
  */
 import { ControlError } from '../domain/errors.ts';
-import { taskQueues, type TaskQueue } from '../temporal.config.ts';
+import { type TaskQueue, taskQueues } from '../temporal.config.ts';
 
 export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object.freeze({
   // Nothing secret: reads and database changes.
@@ -48,7 +48,10 @@ export function activitiesOf(queue: TaskQueue, parts: readonly Activities[]): Ac
   const foreign = Object.keys(all).filter((name) => !allowed.includes(name));
   const missing = allowed.filter((name) => !Object.hasOwn(all, name));
   if (foreign.length + missing.length > 0) {
-    throw new ControlError('INTERNAL', `queue ${queue}: not allowed here: ${foreign.join(', ') || 'none'}; missing: ${missing.join(', ') || 'none'}`);
+    throw new ControlError(
+      'INTERNAL',
+      `queue ${queue}: not allowed here: ${foreign.join(', ') || 'none'}; missing: ${missing.join(', ') || 'none'}`,
+    );
   }
   return Object.freeze(all);
 }

@@ -5,8 +5,9 @@
  * A bundle that cannot be read or opened is reported and the one at hand is kept: half a copy of a file must not stop a
  * worker. An older one is taken like any other, and then refused by the freshness check before it signs anything (H-07).
  */
-import { bundleDigest, type BundleChange, type BundleStore, openBundle, type PkiBundle, updateBundle } from '../pki/bundle/index.ts';
+
 import type { RunningBundle } from '../activities/adapters/rotation.ts';
+import { type BundleChange, type BundleStore, bundleDigest, openBundle, type PkiBundle, updateBundle } from '../pki/bundle/index.ts';
 import type { ServiceLog } from '../services/log.ts';
 
 export interface BundleHolderOptions {
@@ -24,7 +25,7 @@ export interface BundleHolder extends RunningBundle {
 /** @throws what the store and openBundle throw: a process does not start without its bundle */
 export async function holdBundle({ store, secret, log }: BundleHolderOptions): Promise<BundleHolder> {
   const listeners: ((bundle: PkiBundle) => void)[] = [];
-  const open = (text: string): PkiBundle => openBundle(text, { ...(secret === undefined ? {} : { secret }) });
+  const open = (text: string): PkiBundle => openBundle(text, secret === undefined ? {} : { secret });
   const first = await store.read();
   let held = { bundle: open(first.text), revision: first.revision };
 

@@ -41,8 +41,15 @@ async function build(workflowsPath: string): Promise<string> {
     const payloadConverterPath = join(root, 'workflows', `tolerant-converter${extension}`);
     return (await bundleWorkflowCode({ workflowsPath, payloadConverterPath, logger })).code;
   } catch (cause) {
-    const why = complaints.join('\n').split('\n').filter((line) => /ERROR|Error:|not allowed|disallowed/i.test(line)).slice(0, 6);
-    throw new ControlError('INTERNAL', `the workflows do not bundle: ${why.join('; ') || String(cause)}`, { cause, details: { reason: 'workflow-bundle' } });
+    const why = complaints
+      .join('\n')
+      .split('\n')
+      .filter((line) => /ERROR|Error:|not allowed|disallowed/i.test(line))
+      .slice(0, 6);
+    throw new ControlError('INTERNAL', `the workflows do not bundle: ${why.join('; ') || String(cause)}`, {
+      cause,
+      details: { reason: 'workflow-bundle' },
+    });
   }
 }
 

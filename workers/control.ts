@@ -68,11 +68,21 @@ async function build(parts: WorkerParts): Promise<void> {
     trustVersionSeen: async () => (await publishedTrust(db))?.version ?? null,
   });
   closing.push(() => heartbeat.stop());
-  await parts.runWorker({ ...controlWorkerSettings, taskQueue: taskQueues.control, workflowBundle: await loadWorkflowBundle(), activities });
+  await parts.runWorker({
+    ...controlWorkerSettings,
+    taskQueue: taskQueues.control,
+    workflowBundle: await loadWorkflowBundle(),
+    activities,
+  });
 }
 
 function relayMetrics(registry: Registry): (what: RelayCount, by: number) => void {
-  const counter = new Counter({ name: 'bc_relay_total', help: 'What the relay did with ends of commands', labelNames: ['what'], registers: [registry] });
+  const counter = new Counter({
+    name: 'bc_relay_total',
+    help: 'What the relay did with ends of commands',
+    labelNames: ['what'],
+    registers: [registry],
+  });
   const last = new Gauge({ name: 'bc_relay_last_success_seconds', help: 'When a completion last reached Temporal', registers: [registry] });
   return (what, by) => {
     counter.inc({ what }, by);

@@ -24,7 +24,7 @@ export function createLocalEnds(): LocalEnds {
     wake(commandId) {
       const waiters = waiting.get(commandId);
       if (waiters === undefined) return false;
-      for (const done of [...waiters]) done();
+      for (const done of waiters) done();
       return true;
     },
   };

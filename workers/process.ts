@@ -2,14 +2,14 @@
  * What both workers are made of: database, Temporal, health, one Temporal worker that runs until the process ends. Parts are
  * closed in the reverse order of their start, also when a later part fails to start.
  */
-import { Client, Connection, type ConnectionOptions } from '@temporalio/client';
+import { Client, Connection } from '@temporalio/client';
 import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
 import { createDatabase, type Database } from '../drizzle/client.ts';
 import { migrate } from '../drizzle/migrate.ts';
 import { createHealth, type Health } from '../runtime/health.ts';
 import type { ProcessContext, RunningProcess } from '../runtime/lifecycle.ts';
 import { createDataConverter } from '../runtime/payload-codec.ts';
-import { temporalConnectionOptions, type TemporalTarget } from '../runtime/temporal.ts';
+import { type TemporalTarget, temporalConnectionOptions } from '../runtime/temporal.ts';
 import type { WorkerConfig } from './config.ts';
 import { installTemporalRuntime } from './temporal-runtime.ts';
 
@@ -37,7 +37,7 @@ export interface WorkerProcess {
 export async function startWorkerProcess({ name, config, context, build }: WorkerProcess): Promise<RunningProcess> {
   const closing: Closing = [];
   const stop = async (): Promise<void> => {
-    for (const close of closing.splice(0).reverse()) await close();
+    for (const close of closing.splice(0).toReversed()) await close();
   };
   try {
     const metrics = await installTemporalRuntime(context.log);
@@ -48,7 +48,11 @@ export async function startWorkerProcess({ name, config, context, build }: Worke
     health.addSource(metrics);
     health.check('database', async () => void (await db.query({ text: 'select 1' })));
     const temporal = await connect(config, context, closing);
-    health.check('temporal', async () => void (await temporal.connection.withDeadline(Date.now() + 1_500, () => temporal.connection.workflowService.getSystemInfo({}))));
+    health.check(
+      'temporal',
+      async () =>
+        void (await temporal.connection.withDeadline(Date.now() + 1_500, () => temporal.connection.workflowService.getSystemInfo({}))),
+    );
     await build({ context, db, health, closing, ...temporal });
     const server = await health.listen(config.metrics);
     closing.push(() => server.close());
@@ -59,11 +63,15 @@ export async function startWorkerProcess({ name, config, context, build }: Worke
   }
 }
 
-async function connect(config: WorkerConfig, context: ProcessContext, closing: Closing): Promise<Pick<WorkerParts, 'client' | 'connection' | 'namespace' | 'runWorker'>> {
+async function connect(
+  config: WorkerConfig,
+  context: ProcessContext,
+  closing: Closing,
+): Promise<Pick<WorkerParts, 'client' | 'connection' | 'namespace' | 'runWorker'>> {
   const target = temporalConnectionOptions(context.env);
   const { connectionOptions, namespace } = target;
   const dataConverter = createDataConverter(config.codecKey);
-  const connection = await Connection.connect(connectionOptions as ConnectionOptions);
+  const connection = await Connection.connect(connectionOptions);
   closing.push(() => connection.close());
   const client = new Client({ connection, namespace, dataConverter });
   return {
@@ -74,7 +82,12 @@ async function connect(config: WorkerConfig, context: ProcessContext, closing: C
   };
 }
 
-async function runWorker(input: { target: TemporalTarget; context: ProcessContext; closing: Closing; options: Omit<WorkerOptions, 'connection'> }): Promise<void> {
+async function runWorker(input: {
+  target: TemporalTarget;
+  context: ProcessContext;
+  closing: Closing;
+  options: Omit<WorkerOptions, 'connection'>;
+}): Promise<void> {
   const { target, context, closing, options } = input;
   const native = await NativeConnection.connect(target.connectionOptions);
   closing.push(() => native.close());

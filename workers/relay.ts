@@ -8,12 +8,12 @@
  * The relay also heartbeats for the nodes that are connected, so that the server knows the wait is alive and a cancel
  * arrives; a wait that is not heartbeated is retried, reads the table and waits on. Once a minute a sweep queues what was lost.
  */
-import { ActivityCancelledError, ActivityNotFoundError, WorkflowNotFoundError, type AsyncCompletionClient } from '@temporalio/client';
-import { endOf, type CommandEndReport } from '../activities/commands-control.ts';
-import { minute, second } from '../domain/time.ts';
+import { ActivityCancelledError, ActivityNotFoundError, type AsyncCompletionClient, WorkflowNotFoundError } from '@temporalio/client';
 import type { CommandView } from '../activities/command-ports.ts';
-import type { ActivityIds, CommandWait, DueCompletion, OpenWait } from '../services/outbox.ts';
+import { type CommandEndReport, endOf } from '../activities/commands-control.ts';
+import { minute, second } from '../domain/time.ts';
 import type { ServiceLog } from '../services/log.ts';
+import type { ActivityIds, CommandWait, DueCompletion, OpenWait } from '../services/outbox.ts';
 
 export interface OutboxPort {
   take(limit: number): Promise<readonly DueCompletion[]>;
@@ -92,7 +92,10 @@ async function deliverOne({ outbox, completions, wake, log }: RelayOptions, comp
     return 'completed';
   } catch (error) {
     if (isNobody(error)) return 'nobody-waits';
-    log.warn({ err: error, commandId: completion.commandId, workflowId: completion.workflowId }, 'a completion did not reach Temporal; trying again');
+    log.warn(
+      { err: error, commandId: completion.commandId, workflowId: completion.workflowId },
+      'a completion did not reach Temporal; trying again',
+    );
     await outbox.backOff(completion);
     return 'failed';
   }
@@ -104,7 +107,8 @@ async function heartbeatOne({ completions, log }: RelayOptions, wait: CommandWai
   } catch (error) {
     if (error instanceof ActivityCancelledError) return confirmCancel({ completions, log }, wait);
     // Between attempts there is nothing to heartbeat.
-    if (!isNobody(error)) log.warn({ err: error, commandId: wait.commandId, workflowId: wait.workflowId }, 'a heartbeat did not reach Temporal');
+    if (!isNobody(error))
+      log.warn({ err: error, commandId: wait.commandId, workflowId: wait.workflowId }, 'a heartbeat did not reach Temporal');
   }
 }
 
@@ -120,7 +124,7 @@ const isNobody = (error: unknown): boolean => error instanceof ActivityNotFoundE
 
 /** Each job by itself, never two of one kind at once; a full batch is followed by the next one without a pause. */
 function runByClock(jobs: Pick<Relay, 'deliver' | 'heartbeat' | 'sweep'>, log: ServiceLog): { stop(): Promise<void> } {
-  let stopped = false;
+  const life = { stopped: false };
   const sleepers = new Set<() => void>();
   const pause = (ms: number): Promise<void> =>
     new Promise((resolve) => {
@@ -133,19 +137,23 @@ function runByClock(jobs: Pick<Relay, 'deliver' | 'heartbeat' | 'sweep'>, log: S
       sleepers.add(done);
     });
   const loop = async (name: string, everyMs: number, job: () => Promise<number | void>): Promise<void> => {
-    while (!stopped) {
+    while (!life.stopped) {
       const done = await job().catch((error: unknown) => {
         log.warn({ err: error, job: name }, 'the relay could not do its round; trying again');
         return 0;
       });
-      if (done !== batch && !stopped) await pause(everyMs);
+      if (done !== batch && !life.stopped) await pause(everyMs);
     }
   };
-  const running = [loop('deliver', deliverEveryMs, jobs.deliver), loop('heartbeat', heartbeatEveryMs, jobs.heartbeat), loop('sweep', minute, jobs.sweep)];
+  const running = [
+    loop('deliver', deliverEveryMs, jobs.deliver),
+    loop('heartbeat', heartbeatEveryMs, jobs.heartbeat),
+    loop('sweep', minute, jobs.sweep),
+  ];
   return {
     async stop() {
-      stopped = true;
-      for (const wake of [...sleepers]) wake();
+      life.stopped = true;
+      for (const wake of sleepers) wake();
       await Promise.all(running);
     },
   };

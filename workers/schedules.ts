@@ -1,19 +1,33 @@
 /** The schedules, ensured at every start of a control worker: made when absent, brought to this shape when there. */
-import { type Client, ScheduleAlreadyRunning, ScheduleOverlapPolicy, type ScheduleOptions } from '@temporalio/client';
+import { type Client, ScheduleAlreadyRunning, type ScheduleOptions, ScheduleOverlapPolicy } from '@temporalio/client';
 import { scheduleIds, taskQueues } from '../temporal.config.ts';
 
 const policies = Object.freeze({ overlap: ScheduleOverlapPolicy.SKIP, catchupWindow: '1 minute' } as const);
 
-const schedule = (scheduleId: string, workflowType: string, row: { every: '1 minute' | '10 minutes'; summary: string }): ScheduleOptions => ({
+const schedule = (
+  scheduleId: string,
+  workflowType: string,
+  row: { every: '1 minute' | '10 minutes'; summary: string },
+): ScheduleOptions => ({
   scheduleId,
   spec: { intervals: [{ every: row.every }] },
   policies,
-  action: { type: 'startWorkflow', workflowType, workflowId: scheduleId, taskQueue: taskQueues.control, args: [], staticSummary: row.summary },
+  action: {
+    type: 'startWorkflow',
+    workflowType,
+    workflowId: scheduleId,
+    taskQueue: taskQueues.control,
+    args: [],
+    staticSummary: row.summary,
+  },
 });
 
 export const schedules: readonly ScheduleOptions[] = Object.freeze([
   schedule(scheduleIds.resign, 'resignExpiring', { every: '10 minutes', summary: 'Sign again what would outlive its signer' }),
-  schedule(scheduleIds.reconcileCommands, 'reconcileCommands', { every: '1 minute', summary: 'End overdue commands, heal lost completions' }),
+  schedule(scheduleIds.reconcileCommands, 'reconcileCommands', {
+    every: '1 minute',
+    summary: 'End overdue commands, heal lost completions',
+  }),
 ]);
 
 /** A schedule that an operator paused stays paused. */

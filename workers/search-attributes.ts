@@ -45,15 +45,23 @@ async function missingIn(connection: Connection, namespace: string): Promise<Nam
   const custom = listed.customAttributes ?? {};
   const wrong = names.filter((name) => custom[name] !== undefined && custom[name] !== types[searchAttributes[name]]);
   if (wrong.length > 0) {
-    throw new ControlError('INVALID_CONFIG', `search attribute(s) ${wrong.join(', ')} of namespace ${namespace} have another type than ${wrong.map((name) => searchAttributes[name]).join(', ')}`, {
-      details: { reason: 'search-attribute-type' },
-    });
+    throw new ControlError(
+      'INVALID_CONFIG',
+      `search attribute(s) ${wrong.join(', ')} of namespace ${namespace} have another type than ${wrong.map((name) => searchAttributes[name]).join(', ')}`,
+      {
+        details: { reason: 'search-attribute-type' },
+      },
+    );
   }
   return names.filter((name) => custom[name] === undefined);
 }
 
 const refused = (namespace: string, missing: readonly Name[], cause: unknown): ControlError =>
-  new ControlError('INVALID_CONFIG', `namespace ${namespace} lacks the search attribute(s) ${missing.join(', ')}; run: ${registerCommand(namespace, missing)}`, {
-    details: { reason: 'search-attributes', missing },
-    cause,
-  });
+  new ControlError(
+    'INVALID_CONFIG',
+    `namespace ${namespace} lacks the search attribute(s) ${missing.join(', ')}; run: ${registerCommand(namespace, missing)}`,
+    {
+      details: { reason: 'search-attributes', missing },
+      cause,
+    },
+  );

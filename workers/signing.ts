@@ -5,7 +5,13 @@
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
-import { createCommandRoots, createEvidence, createResigner, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
+import {
+  createCommandRoots,
+  createEvidence,
+  createResigner,
+  createRotationFacts,
+  createRotationReads,
+} from '../activities/adapters/rotation.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
 import { ControlError } from '../domain/errors.ts';
@@ -41,7 +47,10 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   closing.push(() => running.close());
   const times = rotationTimes(env);
   const processId = newProcessId('worker-signing');
-  const identity = (): { digest: string; generation: number } => ({ digest: bundleDigest(running.current()), generation: running.current().generation });
+  const identity = (): { digest: string; generation: number } => ({
+    digest: bundleDigest(running.current()),
+    generation: running.current().generation,
+  });
   const worker = counted(createWorkerKeyring({ db, processId, bundle: running.current, times, now }), health.registry);
   const heartbeat = await startHeartbeat({ db, log, now, kind: 'worker-signing', processId, bundle: identity });
   closing.push(() => heartbeat.stop());
@@ -77,14 +86,21 @@ async function openBundleOf(config: SigningConfig, { db, context: { log } }: Wor
   const { trustDomain } = running.current();
   if (config.trustDomain !== undefined && config.trustDomain !== trustDomain) {
     running.close();
-    throw new ControlError('INVALID_CONFIG', `the key bundle belongs to ${trustDomain}, this deployment is ${config.trustDomain}`, { details: { reason: 'trust-domain' } });
+    throw new ControlError('INVALID_CONFIG', `the key bundle belongs to ${trustDomain}, this deployment is ${config.trustDomain}`, {
+      details: { reason: 'trust-domain' },
+    });
   }
   return running;
 }
 
 /** Shows what this process signs under, and until when. */
 function counted(keys: WorkerKeyProvider, registry: Registry): WorkerKeyProvider {
-  const uses = new Counter({ name: 'bc_worker_key_uses_total', help: 'Times a worker key was asked for to sign', labelNames: ['root'], registers: [registry] });
+  const uses = new Counter({
+    name: 'bc_worker_key_uses_total',
+    help: 'Times a worker key was asked for to sign',
+    labelNames: ['root'],
+    registers: [registry],
+  });
   const end = new Gauge({ name: 'bc_worker_key_not_after_seconds', help: 'End of the worker key in use', registers: [registry] });
   const refused = new Counter({ name: 'bc_worker_key_refused_total', help: 'Times this process must not sign', registers: [registry] });
   return {

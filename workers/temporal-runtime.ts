@@ -1,6 +1,6 @@
 /** The SDK's runtime, installed once before anything else of it: its log lines go into ours, its metrics beside ours. */
 import { createServer } from 'node:net';
-import { makeTelemetryFilterString, Runtime, type Logger, type LogLevel } from '@temporalio/worker';
+import { type Logger, type LogLevel, makeTelemetryFilterString, Runtime } from '@temporalio/worker';
 import type { ServiceLog } from '../services/log.ts';
 
 interface SdkLog extends ServiceLog {

@@ -1,8 +1,9 @@
 /** The command ports over PostgreSQL. */
+
+import type { NodeRole } from '../../domain/commands/kinds.ts';
 import { commandStateName, commandStates } from '../../domain/commands/states.ts';
 import { ControlError } from '../../domain/errors.ts';
-import type { NodeRole } from '../../domain/commands/kinds.ts';
-import { cancelCommand, type CommandStatus, findCommand, reconcileCommands } from '../../services/command-ends.ts';
+import { type CommandStatus, cancelCommand, findCommand, reconcileCommands } from '../../services/command-ends.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';
 import { registerWait, sweepLostCompletions } from '../../services/outbox.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
@@ -75,7 +76,8 @@ export function createCommandLog({ db, now, poke }: DatabasePorts & { poke?: Pok
 function countsOf(rows: readonly { state: number; commands: number }[]): CommandCounts {
   const states: Record<string, number> = {};
   for (const { state, commands } of rows) states[commandStateName(state) ?? String(state)] = commands;
-  const sum = (pick: (state: number) => boolean): number => rows.filter((row) => pick(row.state)).reduce((total, row) => total + row.commands, 0);
+  const sum = (pick: (state: number) => boolean): number =>
+    rows.filter((row) => pick(row.state)).reduce((total, row) => total + row.commands, 0);
   return { total: sum(() => true), open: sum((state) => state < commandStates.done), states };
 }
 

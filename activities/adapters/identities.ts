@@ -26,6 +26,10 @@ export const createIdentities = ({ db, now }: DatabasePorts): IdentityPorts['ide
   },
   sessions: (nodeId) => db.query<{ gatewayId: string }>(openSessions, [nodeId, instant(now() - connectedWithinMs)]),
   audit: async ({ nodeId, actor, reason, certificates, key }) => {
-    await recordAudit(db, { key: `${key}/closed`, actor, action: 'node.revoke.closed', subject: nodeId, details: { reason, certificates } }, now());
+    await recordAudit(
+      db,
+      { key: `${key}/closed`, actor, action: 'node.revoke.closed', subject: nodeId, details: { reason, certificates } },
+      now(),
+    );
   },
 });

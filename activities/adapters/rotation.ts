@@ -1,11 +1,11 @@
 /** The rotation's ports over PostgreSQL (services/) and the key bundle (pki/). */
 import { ControlError } from '../../domain/errors.ts';
 import type { Database } from '../../drizzle/client.ts';
-import { connectedNodeVersions, fleetFacts } from '../../drizzle/queries/sessions.ts';
 import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
+import { connectedNodeVersions, fleetFacts } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
-import { createStageEvidence, type EvidenceStage } from '../../pki/audit/evidence.ts';
 import type { CanonicalValue } from '../../pki/audit/canonical-json.ts';
+import { createStageEvidence, type EvidenceStage } from '../../pki/audit/evidence.ts';
 import * as bundles from '../../pki/bundle/index.ts';
 import { trustContentDigest, trustContentOf } from '../../pki/trust/index.ts';
 import { assertFresh } from '../../services/freshness.ts';
@@ -39,7 +39,9 @@ export const createRotationFacts = ({ db, now }: DatabasePorts): RotationFactsPo
   lastWorkerNotAfter: (rootId) => lastWorkerNotAfter(db, rootId),
 });
 
-export const createRotationReads = ({ db }: Pick<DatabasePorts, 'db'>): RotationReadsPort => ({ overrides: (rotationId) => readOverrides(db, rotationId) });
+export const createRotationReads = ({ db }: Pick<DatabasePorts, 'db'>): RotationReadsPort => ({
+  overrides: (rotationId) => readOverrides(db, rotationId),
+});
 
 export const createOverrideWriter = ({ db, now }: DatabasePorts): OverrideWriterPort => ({
   recordOverride: ({ rotationId, override, details }) =>
@@ -103,7 +105,9 @@ export function createEvidence({ db, running }: Pick<DatabasePorts, 'db'> & { ru
     write: async (facts) => {
       const { auditSigning } = await running.refresh();
       if (auditSigning === undefined) {
-        throw new ControlError('INVALID_CONFIG', 'the key bundle has no audit-signing key: evidence cannot be signed', { details: { reason: 'no-audit-key' } });
+        throw new ControlError('INVALID_CONFIG', 'the key bundle has no audit-signing key: evidence cannot be signed', {
+          details: { reason: 'no-audit-key' },
+        });
       }
       const earlier = await readEvidence(db, facts.rotationId);
       const signed = await createStageEvidence({ signer: auditSigning.signer(), facts, previous: earlier.at(-1) ?? null });

@@ -8,7 +8,7 @@ import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
 import { controlWorkerSettings, signingWorkerSettings } from '../../workers/worker-settings.ts';
 import { startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { running, type RunningWorkers } from '../workflows/rotation-rig.ts';
+import { type RunningWorkers, running } from '../workflows/rotation-rig.ts';
 
 const pairs = 9;
 const runsInBlock = 6;
@@ -38,8 +38,18 @@ async function runWorkers(temporal: TestTemporal): Promise<RunningWorkers> {
   const workflowsPath = new URL('./fixtures/orchestration-workflows.ts', import.meta.url).pathname;
   const workflowBundle = await loadWorkflowBundle({ workflowsPath });
   return running([
-    await temporal.createWorker({ ...controlWorkerSettings, taskQueue: taskQueues.control, workflowBundle, activities: answering(controlAnswers) }),
-    await temporal.createWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, workflowBundle: undefined as never, activities: answering(signingAnswers) }),
+    await temporal.createWorker({
+      ...controlWorkerSettings,
+      taskQueue: taskQueues.control,
+      workflowBundle,
+      activities: answering(controlAnswers),
+    }),
+    await temporal.createWorker({
+      ...signingWorkerSettings,
+      taskQueue: taskQueues.signing,
+      workflowBundle: undefined as never,
+      activities: answering(signingAnswers),
+    }),
   ]);
 }
 

@@ -2,8 +2,9 @@
  * How many events a rotation writes when a fleet of 2,000 takes its time: nodes come over in waves, a node that stays behind
  * is excluded by hand, and a day is waited. The waits are the server's, so the fleet's size and slowness write nothing.
  */
-import { startTestTemporal } from '../harness/temporal.ts';
+
 import { exclude } from '../../workflows/rotate-command-root/messages.ts';
+import { startTestTemporal } from '../harness/temporal.ts';
 import { countEvents, runRotationWorkers, startRotation, untilStatus } from '../workflows/rotation-rig.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
 
@@ -33,7 +34,9 @@ export async function figure(): Promise<{ figure: string; ratio: number; goal: n
   try {
     const handle = await startRotation(temporal.skipping);
     await untilStatus(handle, (status) => status.phase === 'waiting-fleet' && status.behind?.count === 1);
-    await handle.executeUpdate(exclude, { args: [{ node: `node-${String(sessions - 1).padStart(5, '0')}`, actor: 'bench', reason: 'never comes over' }] });
+    await handle.executeUpdate(exclude, {
+      args: [{ node: `node-${String(sessions - 1).padStart(5, '0')}`, actor: 'bench', reason: 'never comes over' }],
+    });
     const result = await handle.result();
     const { total, types } = await countEvents(handle);
     const detail = { sessions, outcome: result.outcome, overrides: result.overrides, skipsOfTheTestClock: types['60'] ?? 0 };

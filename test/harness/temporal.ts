@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client, Connection } from '@temporalio/client';
-import { NativeConnection, Runtime, DefaultLogger, Worker, type WorkerOptions } from '@temporalio/worker';
+import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { startTemporal } from '../../scripts/engines/temporal.mjs';
 import { searchAttributes } from '../../temporal.config.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
@@ -46,7 +46,8 @@ export async function startTestTemporal(): Promise<TestTemporal> {
     native,
     client: new Client({ connection }),
     skipping: new Client({ connection: skippingConnection }),
-    createWorker: async (options) => Worker.create({ connection: native, namespace: 'default', maxCachedWorkflows: 50, ...(await bundleFor(options)), ...options }),
+    createWorker: async (options) =>
+      Worker.create({ connection: native, namespace: 'default', maxCachedWorkflows: 50, ...(await bundleFor(options)), ...options }),
     async stop() {
       await Promise.all([connection.close(), skippingConnection.close(), native.close()]);
       await server.stop();
@@ -59,7 +60,8 @@ export async function startTestTemporal(): Promise<TestTemporal> {
 function skipTime(connection: Connection): void {
   const service = connection.workflowService;
   const start = service.startWorkflowExecution.bind(service) as unknown as (...args: unknown[]) => Promise<never>;
-  const skipping = (request: object, ...rest: unknown[]): Promise<never> => start({ ...request, timeSkippingConfig: { enabled: true } }, ...rest);
+  const skipping = (request: object, ...rest: unknown[]): Promise<never> =>
+    start({ ...request, timeSkippingConfig: { enabled: true } }, ...rest);
   service.startWorkflowExecution = skipping as unknown as typeof service.startWorkflowExecution;
 }
 

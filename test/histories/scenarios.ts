@@ -105,7 +105,7 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
   'run-command-few': async (stage) => {
     const handle = await runCommand(stage, ['node-00001', 'node-00002']);
     await until(() => stage.commands.waits.size === 2);
-    for (const wait of [...stage.commands.waits.values()]) {
+    for (const wait of stage.commands.waits.values()) {
       await stage.client.activity.complete({ workflowId: wait.workflowId, activityId: wait.activityId }, { state: 'done', error: '' });
     }
     return handle;

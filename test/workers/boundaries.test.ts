@@ -33,7 +33,10 @@ describe('the trust boundary of a task queue', () => {
   });
 
   it('an activity that signs is refused on another queue, and a missing one is named', () => {
-    assert.throws(() => activitiesOf(taskQueues.control, [...control, ...signing]), /queue bc-control: not allowed here: planCommandRoot, .*; missing: none/);
+    assert.throws(
+      () => activitiesOf(taskQueues.control, [...control, ...signing]),
+      /queue bc-control: not allowed here: planCommandRoot, .*; missing: none/,
+    );
     assert.throws(() => activitiesOf(taskQueues.signing, [signing[0] as never]), /missing: enqueueCommands, signExpiringAgain/);
     assert.throws(() => activitiesOf(taskQueues.rootSigning, signing), /not allowed here/);
   });
@@ -44,7 +47,11 @@ describe('the trust boundary of a task queue', () => {
   });
 
   it('the control worker reads no secret, even when it is given one', () => {
-    const config = readControlConfig({ BETTER_COMPUTE_DATABASE_URL: 'postgres://x', BETTER_COMPUTE_SECRET: 's'.repeat(40), BETTER_COMPUTE_PKI: '/x' });
+    const config = readControlConfig({
+      BETTER_COMPUTE_DATABASE_URL: 'postgres://x',
+      BETTER_COMPUTE_SECRET: 's'.repeat(40),
+      BETTER_COMPUTE_PKI: '/x',
+    });
     assert.deepEqual(Object.keys(config).sort(), ['codecKey', 'databaseUrl', 'metrics']);
     const source = readFileSync(join(root, 'workers/control.ts'), 'utf8');
     assert.equal(/pki\/bundle|bundle-store|bundle-holder|worker-keys/.test(source), false);
@@ -73,7 +80,9 @@ describe('the workflow bundle', function () {
   it('refuses a module of node in whatever depth', async () => {
     const cacheFolder = mkdtempSync(join(tmpdir(), 'bc-bundle-'));
     const workflowsPath = join(root, 'test/workers/fixtures/forbidden/index.ts');
-    await assert.rejects(loadWorkflowBundle({ cacheFolder, workflowsPath }), (error: Error) => /^the workflows do not bundle: .*node:crypto/.test(error.message));
+    await assert.rejects(loadWorkflowBundle({ cacheFolder, workflowsPath }), (error: Error) =>
+      /^the workflows do not bundle: .*node:crypto/.test(error.message),
+    );
     rmSync(cacheFolder, { recursive: true });
   });
 
@@ -86,7 +95,7 @@ describe('the workflow bundle', function () {
 
   it('index exports workflows and nothing else', async () => {
     const text = readFileSync(join(root, 'workflows/index.ts'), 'utf8');
-    const names = [...text.matchAll(/export \{ (\w+) \}/g)].map((match) => match[1]);
-    assert.deepEqual(names.sort(), ['reconcileCommands', 'resignExpiring', 'revokeIdentity', 'rotateCommandRoot', 'runCommand']);
+    const names = [...text.matchAll(/export \{ (\w+) \}/g)].map((match) => String(match[1]));
+    assert.deepEqual(names.toSorted(), ['reconcileCommands', 'resignExpiring', 'revokeIdentity', 'rotateCommandRoot', 'runCommand']);
   });
 });

@@ -1,12 +1,12 @@
 /** A worker is killed in every phase of a rotation, in turn; a second one goes on, and nothing happens twice. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { readAuditEvents } from '../../services/audit.ts';
 import { readEvidence } from '../../services/rotations.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RotationResult } from '../../workflows/rotate-command-root/messages.ts';
-import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { addNode, keepTurning, startStack, type TestStack, type WorkerChild } from './stack.ts';
@@ -39,7 +39,11 @@ describe('workers that are killed', function () {
     stack = await startStack({ db: own, url: used.url, temporalAddress: temporal.address, times });
     fleet = keepTurning(own, nodes);
     const workers: Record<Kind, WorkerChild> = { control: await stack.startWorker('control'), signing: await stack.startWorker('signing') };
-    const handle = await stack.client.workflow.start('rotateCommandRoot', { workflowId: workflowIds.rotateCommandRoot, taskQueue: taskQueues.control, args: [] });
+    const handle = await stack.client.workflow.start('rotateCommandRoot', {
+      workflowId: workflowIds.rotateCommandRoot,
+      taskQueue: taskQueues.control,
+      args: [],
+    });
     let kills = 0;
     let last = -1;
     for (;;) {
@@ -59,10 +63,17 @@ describe('workers that are killed', function () {
     assert.equal(result.outcome, 'dropped');
     assert.ok(kills >= 3, `${kills} kills`);
     const stages = (await readAuditEvents(used.db, { afterSeq: 0, limit: 100 })).map((event) => event.action);
-    assert.deepEqual(stages, ['plan', 'add', 'processes', 'fleet', 'switch', 'resign', 'drop', 'confirm'].map((stage) => `rotation.stage.${stage}`));
+    assert.deepEqual(
+      stages,
+      ['plan', 'add', 'processes', 'fleet', 'switch', 'resign', 'drop', 'confirm'].map((stage) => `rotation.stage.${stage}`),
+    );
     const auditKey = stack.auditKey();
     const pin = `sha256/${createHash('sha256').update(auditKey).digest('base64')}`;
-    const verdict = verifyRotationEvidence(await readEvidence(used.db, result.rotationId), { auditKey, pin, minOverlapMs: times.overlapMs });
+    const verdict = verifyRotationEvidence(await readEvidence(used.db, result.rotationId), {
+      auditKey,
+      pin,
+      minOverlapMs: times.overlapMs,
+    });
     assert.deepEqual(verdict.problems, []);
     const generations = verdict.stages.map((stage) => stage.bundle.generation);
     assert.equal((generations.at(-1) ?? 0) - (generations[0] ?? 0), 3, 'add, switch and drop each wrote the bundle once');

@@ -1,6 +1,7 @@
 /** The workers as processes over real engines: what the composition roots put together works together. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { verifyAuditChain } from '../../services/audit.ts';
 import { listProcesses } from '../../services/processes.ts';
@@ -8,10 +9,9 @@ import { readEvidence } from '../../services/rotations.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RotationResult } from '../../workflows/rotate-command-root/messages.ts';
 import type { RunCommandResult } from '../../workflows/run-command/messages.ts';
-import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { addNode, keepTurning, startStack, type RowNode, type TestStack } from './stack.ts';
+import { addNode, keepTurning, type RowNode, startStack, type TestStack } from './stack.ts';
 
 const times = { overlapMs: 2_000, dropMarginMs: 500, workerLifetimeMs: 4_000 };
 
@@ -55,7 +55,10 @@ describe('the worker processes', function () {
       taskQueue: taskQueues.control,
       args: [{ kind: 'inventory.refresh', nodes: ['node-02', 'node-01'], payload: { sections: ['cpu'] }, actor: 'ann' }],
     })) as RunCommandResult;
-    assert.deepEqual({ total: result.total, states: result.states, failures: result.failures }, { total: 2, states: { done: 2 }, failures: [] });
+    assert.deepEqual(
+      { total: result.total, states: result.states, failures: result.failures },
+      { total: 2, states: { done: 2 }, failures: [] },
+    );
   });
 
   it('runCommand on every node: one wait for all', async () => {
@@ -71,7 +74,11 @@ describe('the worker processes', function () {
   });
 
   it('ROT-001 a rotation from no input to signed evidence', async () => {
-    const handle = await stack.client.workflow.start('rotateCommandRoot', { workflowId: workflowIds.rotateCommandRoot, taskQueue: taskQueues.control, args: [] });
+    const handle = await stack.client.workflow.start('rotateCommandRoot', {
+      workflowId: workflowIds.rotateCommandRoot,
+      taskQueue: taskQueues.control,
+      args: [],
+    });
     const result = (await handle.result()) as RotationResult;
     assert.equal(result.outcome, 'dropped');
     assert.equal(result.trustVersion, 3);
@@ -102,7 +109,7 @@ describe('the worker processes', function () {
       taskQueue: taskQueues.control,
       args: [{ nodeId: node.nodeId, actor: 'ann', reason: 'stolen' }],
     });
-    const waiting = async (): Promise<string> => ((await handle.query('status')) as { phase: string }).phase;
+    const waiting = async (): Promise<string> => (await handle.query<{ phase: string }>('status')).phase;
     for (let phase = ''; phase !== 'waiting-sessions'; ) phase = await waiting().catch(() => '');
     await used.db.query({ text: 'update node_sessions set ended_at = now() where node_id = $1' }, [node.nodeId]);
     assert.deepEqual(await handle.result(), { nodeId: node.nodeId, certificates: 1 });

@@ -24,11 +24,17 @@ async function rig(answer: (what: string) => void = () => {}, wake?: RelayOption
   const counts = new Map<RelayCount, number>();
   const backedOff: string[] = [];
   const log = recordingLog();
-  const call = (what: string) => async (ids: unknown, value?: unknown): Promise<void> => {
-    calls.push({ what, ids, value });
-    answer(what);
-  };
-  const completions = { complete: call('complete'), heartbeat: call('heartbeat'), reportCancellation: call('reportCancellation') } as unknown as Completions;
+  const call =
+    (what: string) =>
+    async (ids: unknown, value?: unknown): Promise<void> => {
+      calls.push({ what, ids, value });
+      answer(what);
+    };
+  const completions = {
+    complete: call('complete'),
+    heartbeat: call('heartbeat'),
+    reportCancellation: call('reportCancellation'),
+  } as unknown as Completions;
   world.before = (name) => void (name.startsWith('backOff') && backedOff.push(name.slice(8)));
   const relay = createRelay({
     outbox: world.outbox,
@@ -37,7 +43,9 @@ async function rig(answer: (what: string) => void = () => {}, wake?: RelayOption
     onCount: (what, by) => void counts.set(what, (counts.get(what) ?? 0) + by),
     ...(wake === undefined ? {} : { wake }),
   });
-  await world.queue.enqueue([{ id: 'w/node-00001', nodeId: 'node-00001', kind: 'inventory.refresh', payload: new Uint8Array(0), deadline: 0, requestedBy: '' }]);
+  await world.queue.enqueue([
+    { id: 'w/node-00001', nodeId: 'node-00001', kind: 'inventory.refresh', payload: new Uint8Array(0), deadline: 0, requestedBy: '' },
+  ]);
   await world.commands.registerWait({ commandId: 'w/node-00001', workflowId: 'w', runId: 'r', activityId: 'w/node-00001' });
   return { world, calls, counts, backedOff, relay, log };
 }
@@ -102,13 +110,19 @@ describe('the relay', () => {
       if (what === 'heartbeat') throw new ActivityCancelledError('cancelled');
     });
     await relay.heartbeat();
-    assert.deepEqual(calls.map((call) => call.what), ['heartbeat', 'reportCancellation']);
+    assert.deepEqual(
+      calls.map((call) => call.what),
+      ['heartbeat', 'reportCancellation'],
+    );
   });
 
   it('a wait between two attempts has nothing to heartbeat', async () => {
     const { relay, calls, log } = await rig(notFound);
     await relay.heartbeat();
-    assert.deepEqual(calls.map((call) => call.what), ['heartbeat']);
+    assert.deepEqual(
+      calls.map((call) => call.what),
+      ['heartbeat'],
+    );
     assert.deepEqual(log.lines, []);
   });
 

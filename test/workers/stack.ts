@@ -2,14 +2,14 @@
  * The two workers as processes, with a real database, a real Temporal, a real bundle file and the api's own key keeper; the fleet is rows of the
  * database that behave as gateways and daemons make them.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
-import { startKeyKeeper, type KeyKeeper } from '../../api/key-keeper.ts';
+import { type KeyKeeper, startKeyKeeper } from '../../api/key-keeper.ts';
 import type { RotationTimes } from '../../domain/rotation/gates.ts';
 import { day } from '../../domain/time.ts';
 import { type Database, instant } from '../../drizzle/client.ts';
@@ -92,7 +92,10 @@ const keepKeys = (db: Database, store: ReturnType<typeof createBundleFileStore>,
     now: Date.now,
   });
 
-function envOf(name: 'control' | 'signing', { url, temporalAddress, times, bundlePath }: StackOptions & { bundlePath: string }): Record<string, string> {
+function envOf(
+  name: 'control' | 'signing',
+  { url, temporalAddress, times, bundlePath }: StackOptions & { bundlePath: string },
+): Record<string, string> {
   const shared = {
     PATH: process.env['PATH'] ?? '',
     HOME: process.env['HOME'] ?? '',
@@ -157,7 +160,14 @@ export async function addNode(db: Database, nodeId: string): Promise<RowNode> {
       text: `insert into node_certs (issuer, serial, node_id, site_id, spiffe_id, role, generation, spki_sha256, cert_der, not_before, not_after, issued_at)
              values ('ca', $1, $2, 'berlin', $3, 'node', 1, $4, $4, $5, $6, $5)`,
     },
-    [serial, nodeId, `spiffe://${trustDomain}/site/berlin/node/${nodeId}`, createHash('sha256').update(nodeId).digest(), instant(now), instant(now + day)],
+    [
+      serial,
+      nodeId,
+      `spiffe://${trustDomain}/site/berlin/node/${nodeId}`,
+      createHash('sha256').update(nodeId).digest(),
+      instant(now),
+      instant(now + day),
+    ],
   );
   const { epoch } = await openSession(db, {
     sessionId,
@@ -183,10 +193,20 @@ export async function turn(db: Database, nodes: readonly RowNode[], options: { r
   const published = await publishedTrust(db);
   await touchSessions(
     db,
-    nodes.map(({ sessionId, nodeId, epoch }) => ({ sessionId, nodeId, epoch, lastSeenAt: now, ...(published === null ? {} : { trustVersion: published.version }) })),
+    nodes.map(({ sessionId, nodeId, epoch }) => ({
+      sessionId,
+      nodeId,
+      epoch,
+      lastSeenAt: now,
+      ...(published === null ? {} : { trustVersion: published.version }),
+    })),
   );
   if (options.run === false) return 0;
-  const open = await readOpenCommands(db, nodes.map(({ nodeId }) => ({ nodeId, afterSeq: 0 })), 50);
+  const open = await readOpenCommands(
+    db,
+    nodes.map(({ nodeId }) => ({ nodeId, afterSeq: 0 })),
+    50,
+  );
   const epochOf = new Map(nodes.map((node) => [node.nodeId, node.epoch]));
   const rows = open.map(({ nodeId, id, seq, body }) => ({ nodeId, epoch: epochOf.get(nodeId) ?? 0, commandId: id, seq, body }));
   await recordAcks(db, rows, now);
@@ -208,11 +228,15 @@ export async function turn(db: Database, nodes: readonly RowNode[], options: { r
 }
 
 /** Turns until stopped. */
-export function keepTurning(db: Database, nodes: readonly RowNode[], options: { run?: boolean } = {}): { stop(): Promise<void>; ran(): number } {
-  let stopped = false;
+export function keepTurning(
+  db: Database,
+  nodes: readonly RowNode[],
+  options: { run?: boolean } = {},
+): { stop(): Promise<void>; ran(): number } {
+  const life = { stopped: false };
   let count = 0;
   const loop = (async () => {
-    while (!stopped) {
+    while (!life.stopped) {
       count += await turn(db, nodes, options);
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
@@ -220,7 +244,7 @@ export function keepTurning(db: Database, nodes: readonly RowNode[], options: { 
   return {
     ran: () => count,
     async stop() {
-      stopped = true;
+      life.stopped = true;
       await loop;
     },
   };

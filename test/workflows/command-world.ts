@@ -39,7 +39,8 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
       const unknown = items.find((item) => !this.nodeIds.includes(item.nodeId));
       if (unknown !== undefined) throw new ControlError('NOT_FOUND', `no node is called ${unknown.nodeId}`);
       const fresh = items.filter((item) => !this.entries.has(item.id));
-      for (const item of fresh) this.entries.set(item.id, { id: item.id, nodeId: item.nodeId, state: 'open', error: '', deadline: item.deadline });
+      for (const item of fresh)
+        this.entries.set(item.id, { id: item.id, nodeId: item.nodeId, state: 'open', error: '', deadline: item.deadline });
       this.ranges.push(items.length);
       this.before('queue.enqueued');
       return { enqueued: fresh.length, existing: items.length - fresh.length };
@@ -63,8 +64,14 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
       for (const entry of all) states[entry.state] = (states[entry.state] ?? 0) + 1;
       return { total: all.length, open: all.filter((entry) => !isFinished(entry.state)).length, states };
     },
-    failures: async (prefix, limit) => this.#of(prefix).filter((entry) => isFinished(entry.state) && entry.state !== 'done').slice(0, limit),
-    openOf: async (prefix, limit) => this.#of(prefix).filter((entry) => !isFinished(entry.state)).slice(0, limit),
+    failures: async (prefix, limit) =>
+      this.#of(prefix)
+        .filter((entry) => isFinished(entry.state) && entry.state !== 'done')
+        .slice(0, limit),
+    openOf: async (prefix, limit) =>
+      this.#of(prefix)
+        .filter((entry) => !isFinished(entry.state))
+        .slice(0, limit),
     cancel: async (id) => this.end(id, 'cancelled', 'its workflow was cancelled'),
     expire: async () => 3,
     queueLostCompletions: async () => 1,
@@ -78,7 +85,7 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
         this.waits.delete(id);
       }
     },
-    backOff: async ({ commandId }) => void this.before(`backOff ${commandId}`),
+    backOff: async ({ commandId }) => this.before(`backOff ${commandId}`),
     openWaits: async ({ afterId, limit }) =>
       [...this.waits.values()]
         .filter((wait) => wait.commandId > afterId)
@@ -86,7 +93,9 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
         .slice(0, limit)
         .map((wait): OpenWait => ({ ...wait, nodeId: '', deadline: 0, acked: false, connected: true })),
     sweep: async () => {
-      const lost = [...this.waits.values()].filter((wait) => isFinished(this.entries.get(wait.commandId)?.state ?? 'open') && !this.due.has(wait.commandId));
+      const lost = [...this.waits.values()].filter(
+        (wait) => isFinished(this.entries.get(wait.commandId)?.state ?? 'open') && !this.due.has(wait.commandId),
+      );
       for (const wait of lost) this.due.set(wait.commandId, { ...wait, attempts: 0 });
       return lost.length;
     },

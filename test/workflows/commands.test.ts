@@ -12,7 +12,7 @@ import { parseRunCommand, type RunCommandResult, type RunCommandStatus } from '.
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { recordingLog } from '../services/support.ts';
 import { CommandWorld } from './command-world.ts';
-import { running, type RunningWorkers } from './rotation-rig.ts';
+import { type RunningWorkers, running } from './rotation-rig.ts';
 
 const input = { kind: 'inventory.refresh', actor: 'ann' } as const;
 
@@ -43,13 +43,24 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
   });
 
   const runWorkers = async (world: CommandWorld): Promise<void> => {
-    const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: { ...createCommandControlActivities(world), ...createIdentityActivities(world) } });
-    const signing = await temporal.createWorker({ taskQueue: taskQueues.signing, activities: createCommandSigningActivities(world), workflowBundle: undefined as never });
+    const control = await temporal.createWorker({
+      taskQueue: taskQueues.control,
+      activities: { ...createCommandControlActivities(world), ...createIdentityActivities(world) },
+    });
+    const signing = await temporal.createWorker({
+      taskQueue: taskQueues.signing,
+      activities: createCommandSigningActivities(world),
+      workflowBundle: undefined as never,
+    });
     workers = running([control, signing]);
   };
   const start = (args: unknown): Promise<WorkflowHandle> => {
     unique += 1;
-    return temporal.client.workflow.start('runCommand', { workflowId: `command/test-${unique}-${process.pid}`, taskQueue: taskQueues.control, args: [args] });
+    return temporal.client.workflow.start('runCommand', {
+      workflowId: `command/test-${unique}-${process.pid}`,
+      taskQueue: taskQueues.control,
+      args: [args],
+    });
   };
   const until = async (holds: () => boolean | Promise<boolean>): Promise<void> => {
     while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 25));
@@ -84,7 +95,10 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     world.due.clear();
     const [wait] = world.waits.values();
     // What a heartbeat timeout brings about by itself, a minute later: the attempt is over, the next one reads the table.
-    await temporal.client.activity.fail({ workflowId: handle.workflowId, activityId: String(wait?.activityId) }, new Error('nobody heartbeats'));
+    await temporal.client.activity.fail(
+      { workflowId: handle.workflowId, activityId: String(wait?.activityId) },
+      new Error('nobody heartbeats'),
+    );
     const result = (await handle.result()) as RunCommandResult;
     assert.deepEqual(result.states, { done: 1 });
   });
@@ -99,7 +113,10 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     const log = recordingLog();
     const relay = createRelay({ outbox: world.outbox, completions: temporal.client.activity, log });
     await relay.sweep();
-    assert.deepEqual(log.lines.map((line) => line.message), ['completions were lost and are queued again']);
+    assert.deepEqual(
+      log.lines.map((line) => line.message),
+      ['completions were lost and are queued again'],
+    );
     await relay.deliver();
     assert.deepEqual(((await handle.result()) as RunCommandResult).states, { done: 1 });
   });
@@ -144,7 +161,10 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     world.end(String([...world.entries.keys()][0]), 'done');
     await handle.cancel();
     assert.equal((await failureOf(handle)).type, 'CANCELLED');
-    assert.deepEqual([...world.entries.values()].map((entry) => entry.state), ['done', 'cancelled']);
+    assert.deepEqual(
+      [...world.entries.values()].map((entry) => entry.state),
+      ['done', 'cancelled'],
+    );
   });
 
   it('an end that someone else made up is counted as unknown', async () => {
@@ -153,15 +173,28 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     const handle = await start({ ...input, nodes: ['node-00001'] });
     await until(() => world.waits.size === 1);
     const [wait] = world.waits.values();
-    await temporal.client.activity.complete({ workflowId: handle.workflowId, activityId: String(wait?.activityId) }, { state: 'wonderful' });
+    await temporal.client.activity.complete(
+      { workflowId: handle.workflowId, activityId: String(wait?.activityId) },
+      { state: 'wonderful' },
+    );
     assert.deepEqual(((await handle.result()) as RunCommandResult).states, { unknown: 1 });
   });
 
   for (const [name, value, type, message] of [
     ['no input', undefined, 'INVALID_INPUT', /^runCommand: expected an object/],
-    ['an unknown kind', { ...input, kind: 'node.explode', nodes: 'all' }, 'INVALID_INPUT', /kind must be one of inventory\.refresh, .*, got node\.explode/],
+    [
+      'an unknown kind',
+      { ...input, kind: 'node.explode', nodes: 'all' },
+      'INVALID_INPUT',
+      /kind must be one of inventory\.refresh, .*, got node\.explode/,
+    ],
     ['an unknown node', { ...input, nodes: ['node-9'] }, 'NOT_FOUND', /^no node is called node-9$/],
-    ['a payload of another kind', { ...input, nodes: ['node-00001'], payload: { unit: 'x' } }, 'INVALID_INPUT', /^payload of inventory\.refresh is not a bettercompute\.agent\.v1\.InventoryRefresh: .*unit/],
+    [
+      'a payload of another kind',
+      { ...input, nodes: ['node-00001'], payload: { unit: 'x' } },
+      'INVALID_INPUT',
+      /^payload of inventory\.refresh is not a bettercompute\.agent\.v1\.InventoryRefresh: .*unit/,
+    ],
   ] as const) {
     it(`refuses ${name} once and for all`, async () => {
       await runWorkers(new CommandWorld(1));
@@ -183,7 +216,10 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     ] as const) {
       assert.throws(() => parseRunCommand({ ...input, nodes }), says);
     }
-    assert.throws(() => parseRunCommand({ ...input, nodes: 'all', deadlineMs: 0.5 }), /deadlineMs must be a whole number of milliseconds from 1000 to 604800000, got 0\.5/);
+    assert.throws(
+      () => parseRunCommand({ ...input, nodes: 'all', deadlineMs: 0.5 }),
+      /deadlineMs must be a whole number of milliseconds from 1000 to 604800000, got 0\.5/,
+    );
   });
 
   it('revokeIdentity ends when the last session is gone; a lost answer revokes no second time', async () => {
@@ -197,7 +233,11 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     await runWorkers(world);
     const nodeId = 'node-00001';
     const words = { actor: 'ann', reason: 'stolen' };
-    const handle = await temporal.client.workflow.start('revokeIdentity', { workflowId: workflowIds.revokeIdentity(nodeId), taskQueue: taskQueues.control, args: [{ nodeId, ...words }] });
+    const handle = await temporal.client.workflow.start('revokeIdentity', {
+      workflowId: workflowIds.revokeIdentity(nodeId),
+      taskQueue: taskQueues.control,
+      args: [{ nodeId, ...words }],
+    });
     await until(async () => ((await handle.query<{ phase: string }>('status').catch(() => undefined))?.phase ?? '') === 'waiting-sessions');
     assert.deepEqual(world.audited, []);
     world.openSessions = 0;
@@ -207,13 +247,21 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
 
   it('revokeIdentity runs under the id of its node only', async () => {
     await runWorkers(new CommandWorld(1));
-    const handle = await temporal.client.workflow.start('revokeIdentity', { workflowId: 'node/other/revoke', taskQueue: taskQueues.control, args: [{ nodeId: 'node-00001', actor: 'a', reason: 'b' }] });
-    assert.deepEqual(await failureOf(handle), { type: 'INVALID_INPUT', message: 'revoking node-00001 runs under the workflow id node/node-00001/revoke, not node/other/revoke' });
+    const handle = await temporal.client.workflow.start('revokeIdentity', {
+      workflowId: 'node/other/revoke',
+      taskQueue: taskQueues.control,
+      args: [{ nodeId: 'node-00001', actor: 'a', reason: 'b' }],
+    });
+    assert.deepEqual(await failureOf(handle), {
+      type: 'INVALID_INPUT',
+      message: 'revoking node-00001 runs under the workflow id node/node-00001/revoke, not node/other/revoke',
+    });
   });
 
   it('the reconcilers take no input', async () => {
     await runWorkers(new CommandWorld(1));
-    const run = (type: string): Promise<unknown> => temporal.client.workflow.execute(type, { workflowId: `test-${type}`, taskQueue: taskQueues.control });
+    const run = (type: string): Promise<unknown> =>
+      temporal.client.workflow.execute(type, { workflowId: `test-${type}`, taskQueue: taskQueues.control });
     assert.deepEqual(await run('resignExpiring'), { commands: 2, specs: 1 });
     assert.deepEqual(await run('reconcileCommands'), { expired: 3, completionsQueued: 1 });
   });
@@ -224,7 +272,10 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     const handle = await start({ ...input, nodes: ['node-00001'] });
     await until(() => world.waits.size === 1);
     const status = await handle.query<RunCommandStatus>('status');
-    assert.deepEqual({ phase: status.phase, enqueued: status.enqueued, finished: status.finished }, { phase: 'running', enqueued: 1, finished: 0 });
+    assert.deepEqual(
+      { phase: status.phase, enqueued: status.enqueued, finished: status.finished },
+      { phase: 'running', enqueued: 1, finished: 0 },
+    );
     assert.deepEqual((await handle.describe()).searchAttributes['BcWaitingOn'], ['node-00001']);
     await handle.cancel();
     await failureOf(handle);

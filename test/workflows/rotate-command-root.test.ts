@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { day } from '../../domain/time.ts';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { countEvents, runRotationWorkers, startRotation, type RunningWorkers } from './rotation-rig.ts';
+import { countEvents, type RunningWorkers, runRotationWorkers, startRotation } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
 describe('rotateCommandRoot: the story', function () {
@@ -32,7 +32,10 @@ describe('rotateCommandRoot: the story', function () {
     assert.equal(result.oldRoot, oldRoot);
     assert.equal(result.commandsSignedAgain, 3);
     assert.deepEqual(world.effects, ['add', 'switch', 'resign 3', 'drop']);
-    assert.deepEqual(world.roots$.roots.map((root) => root.id), [result.newRoot]);
+    assert.deepEqual(
+      world.roots$.roots.map((root) => root.id),
+      [result.newRoot],
+    );
     assert.deepEqual(world.stagesOf(result.rotationId), ['plan', 'add', 'processes', 'fleet', 'switch', 'resign', 'drop', 'confirm']);
     const verdict = verifyRotationEvidence(world.documents.get(result.rotationId)?.map((row) => row.signed) ?? [], {
       auditKey: world.auditKey,

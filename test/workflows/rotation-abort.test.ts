@@ -6,7 +6,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { abort, type RotationStatus } from '../../workflows/rotate-command-root/messages.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { runRotationWorkers, startRotation, untilStatus, type RotationHandle, type RunningWorkers } from './rotation-rig.ts';
+import { type RotationHandle, type RunningWorkers, runRotationWorkers, startRotation, untilStatus } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
 const words = { actor: 'ann', reason: 'wrong week' };
@@ -40,7 +40,10 @@ describe('rotateCommandRoot: abort', function () {
     workers = await runRotationWorkers(temporal, world);
     return startRotation(temporal.client);
   };
-  const at = (phase: RotationStatus['phase']) => (status: RotationStatus): boolean => status.phase === phase;
+  const at =
+    (phase: RotationStatus['phase']) =>
+    (status: RotationStatus): boolean =>
+      status.phase === phase;
 
   it('H-04 before the add nothing changes', async () => {
     const world = new RotationWorld();
@@ -71,7 +74,10 @@ describe('rotateCommandRoot: abort', function () {
     await handle.executeUpdate(abort, { args: [words] });
     const result = await handle.result();
     assert.equal(result.outcome, 'aborted');
-    assert.deepEqual(world.roots$.roots.map((root) => root.id), [signing]);
+    assert.deepEqual(
+      world.roots$.roots.map((root) => root.id),
+      [signing],
+    );
     assert.ok((world.published?.version ?? 0) > versionBefore);
     assert.equal(world.roots$.removed[0]?.switchedAt, 0);
     assert.deepEqual(world.stagesOf(result.rotationId), ['plan', 'add', 'processes', 'abort', 'confirm']);
@@ -101,7 +107,10 @@ describe('rotateCommandRoot: abort', function () {
       assert.equal(result.outcome, 'aborted');
       assert.deepEqual(world.effects, ['add', 'switch', 'abort', 'drop']);
       assert.equal(world.roots$.signing, signing);
-      assert.deepEqual(world.roots$.roots.map((root) => root.id), [signing]);
+      assert.deepEqual(
+        world.roots$.roots.map((root) => root.id),
+        [signing],
+      );
       const removed = world.roots$.removed[0];
       assert.ok(removed !== undefined && removed.removedAt - removed.switchedAt >= shortTimes.overlapMs);
       assert.deepEqual(evidenceProblems(world, result.rotationId), []);

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { day } from '../../domain/time.ts';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { countEvents, runRotationWorkers, startRotation, type RunningWorkers, worldOf } from './rotation-rig.ts';
+import { countEvents, type RunningWorkers, runRotationWorkers, startRotation, worldOf } from './rotation-rig.ts';
 import { failing, RotationWorld } from './rotation-world.ts';
 
 /** A name with `.done` is the step itself done, and its answer lost: the step is repeated. */
@@ -39,7 +39,10 @@ describe('rotateCommandRoot: faults', function () {
 
   before(async () => {
     temporal = await sharedTemporal();
-    workers = await runRotationWorkers(temporal, worldOf(() => current));
+    workers = await runRotationWorkers(
+      temporal,
+      worldOf(() => current),
+    );
   });
   after(() => workers.stop());
 
@@ -80,8 +83,8 @@ describe('rotateCommandRoot: faults', function () {
     const world = new RotationWorld();
     let late = 0;
     world.before = (call) => {
-      if (call !== 'resign.signAgain' || late > 0) return;
-      // A process that had the old bundle for three hours more: its key dies 24 h after that.
+      // After the drop's instant was computed a process turns up that had the old bundle for three hours more.
+      if (call !== 'evidence.resign' || late > 0) return;
       late = world.now() + day + 3 * 3_600_000;
       world.workerNotAfter.set(world.roots$.rotation?.oldRoot ?? '', late);
     };

@@ -1,7 +1,15 @@
 /** What a rotation believes of the messages it gets: the matrix of validators, without a server. */
 import assert from 'node:assert/strict';
-import { ControlError, type Code } from '../../domain/errors.ts';
-import { parseAbort, parseExclude, parseForce, parsePause, parseStart, phases, type Phase } from '../../workflows/rotate-command-root/messages.ts';
+import { type Code, ControlError } from '../../domain/errors.ts';
+import {
+  type Phase,
+  parseAbort,
+  parseExclude,
+  parseForce,
+  parsePause,
+  parseStart,
+  phases,
+} from '../../workflows/rotate-command-root/messages.ts';
 import { maxOverrides, RotationState } from '../../workflows/rotate-command-root/state.ts';
 import { Undecodable } from '../../workflows/shared/undecodable.ts';
 import { payloadConverter } from '../../workflows/tolerant-converter.ts';
@@ -31,12 +39,20 @@ describe('rotateCommandRoot: messages', () => {
     ['a number', 7, /got a number/],
     ['a list', [signed], /got a list/],
     ['an unreadable payload', new Undecodable('x'), /got a payload that cannot be read/],
-    ['an empty object', {}, /phase must be one of processes, fleet, signers, confirm, got nothing; actor must be a text that is not empty, got nothing; reason must be/],
+    [
+      'an empty object',
+      {},
+      /phase must be one of processes, fleet, signers, confirm, got nothing; actor must be a text that is not empty, got nothing; reason must be/,
+    ],
     ['a phase that is none', { phase: 'flet', ...signed }, /phase must be one of processes, fleet, signers, confirm, got flet$/],
     ['no reason', { phase: 'fleet', actor: 'ann' }, /^force: reason must be a text that is not empty, got nothing$/],
     ['a blank reason', { phase: 'fleet', actor: 'ann', reason: '  ' }, /reason must be a text that is not empty, got a string/],
     ['a long reason', { phase: 'fleet', actor: 'ann', reason: 'r'.repeat(1_001) }, /reason has 1001 characters, at most 1000 are allowed/],
-    ['an actor that is no text', { phase: 'fleet', actor: { name: 'ann' }, reason: 'x' }, /actor must be a text that is not empty, got a object/],
+    [
+      'an actor that is no text',
+      { phase: 'fleet', actor: { name: 'ann' }, reason: 'x' },
+      /actor must be a text that is not empty, got a object/,
+    ],
     ['control characters', { phase: 'fleet', actor: 'a\u0007nn', reason: 'x' }, /actor contains control characters/],
     ['a misspelt field', { phase: 'fleet', ...signed, raeson: 'x' }, /raeson is not a known field \(known: phase, actor, reason\)/],
   ];
@@ -52,7 +68,10 @@ describe('rotateCommandRoot: messages', () => {
     it(`H-03 force never opens the wait before the drop (${phase}) and names the command that can`, () => {
       const { code, message } = refusal(() => parseForce({ phase, ...signed }));
       assert.equal(code, 'INVALID_STATE');
-      assert.match(message, /^force does not open the wait before the drop: .*better-compute pki rotate-command-root --stage drop --force --reason <why>$/);
+      assert.match(
+        message,
+        /^force does not open the wait before the drop: .*better-compute pki rotate-command-root --stage drop --force --reason <why>$/,
+      );
     });
   }
 
@@ -74,7 +93,8 @@ describe('rotateCommandRoot: messages', () => {
   it('starts with nothing, null, an empty object, or an actor and a reason; refuses anything else', () => {
     for (const value of [undefined, null, {}]) assert.deepEqual(parseStart(value), { actor: '', reason: '' });
     assert.deepEqual(parseStart(signed), signed);
-    for (const value of ['now', 1, [], new Undecodable('x'), { force: true }]) assert.equal(refusal(() => parseStart(value)).code, 'INVALID_INPUT');
+    for (const value of ['now', 1, [], new Undecodable('x'), { force: true }])
+      assert.equal(refusal(() => parseStart(value)).code, 'INVALID_INPUT');
   });
 
   const passed: readonly [gate: string, until: Phase][] = [
@@ -97,16 +117,22 @@ describe('rotateCommandRoot: messages', () => {
     for (const phase of phases.filter((name) => name !== 'done')) assert.doesNotThrow(() => stateAt(phase).readAbort(signed));
     const dropped = stateAt('confirming');
     dropped.dropped = true;
-    assert.deepEqual(refusal(() => dropped.readAbort(signed)), {
-      code: 'INVALID_STATE',
-      message: 'the old root has been dropped: start a new rotation instead',
-    });
+    assert.deepEqual(
+      refusal(() => dropped.readAbort(signed)),
+      {
+        code: 'INVALID_STATE',
+        message: 'the old root has been dropped: start a new rotation instead',
+      },
+    );
   });
 
   it('an ended rotation takes nothing', () => {
     const ended = stateAt('done');
     ended.outcome = 'dropped';
-    assert.match(refusal(() => ended.readExclude({ node: 'n', ...signed })).message, /^the rotation has ended \(dropped\): there is nothing to exclude$/);
+    assert.match(
+      refusal(() => ended.readExclude({ node: 'n', ...signed })).message,
+      /^the rotation has ended \(dropped\): there is nothing to exclude$/,
+    );
   });
 
   it('a flood of overrides ends', () => {

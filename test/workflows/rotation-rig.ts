@@ -16,7 +16,11 @@ export interface RunningWorkers {
 
 export async function runRotationWorkers(temporal: TestTemporal, world: RotationWorld): Promise<RunningWorkers> {
   const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: createRotationControlActivities(world) });
-  const signing = await temporal.createWorker({ taskQueue: taskQueues.signing, activities: createRotationSigningActivities(world), workflowBundle: undefined as never });
+  const signing = await temporal.createWorker({
+    taskQueue: taskQueues.signing,
+    activities: createRotationSigningActivities(world),
+    workflowBundle: undefined as never,
+  });
   return running([control, signing]);
 }
 
@@ -39,7 +43,11 @@ export function running(workers: readonly Worker[]): RunningWorkers {
 }
 
 export const startRotation = (client: Client, args: unknown[] = []): Promise<RotationHandle> =>
-  client.workflow.start('rotateCommandRoot', { workflowId: workflowIds.rotateCommandRoot, taskQueue: taskQueues.control, args }) as unknown as Promise<RotationHandle>;
+  client.workflow.start('rotateCommandRoot', {
+    workflowId: workflowIds.rotateCommandRoot,
+    taskQueue: taskQueues.control,
+    args,
+  });
 
 export const statusOf = (handle: RotationHandle): Promise<RotationStatus> => handle.query<RotationStatus>('status');
 

@@ -20,7 +20,13 @@ export interface WorldNode {
 }
 
 export class RotationWorld implements RotationControlPorts, RotationSigningPorts {
-  roots$: CommandRoots = { signing: sha256('A'), roots: [{ id: sha256('A'), addedAt: 1 }], rotation: null, lastRotation: null, removed: [] };
+  roots$: CommandRoots = {
+    signing: sha256('A'),
+    roots: [{ id: sha256('A'), addedAt: 1 }],
+    rotation: null,
+    lastRotation: null,
+    removed: [],
+  };
   generation = 1;
   readonly nodes = new Map<string, WorldNode>();
   readonly processes$: ProcessFact[] = [];
@@ -63,7 +69,13 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
     for (const node of this.nodes.values()) if (node.obedient && node.connected) node.trustVersion = this.published.version;
     this.processes$.length = 0;
     for (const kind of ['api', 'worker-signing']) {
-      this.processes$.push({ id: `${kind}-1`, kind, bundleDigest: this.#bundleDigest(), publishedVersionSeen: null, lastSeenAt: Number.MAX_SAFE_INTEGER });
+      this.processes$.push({
+        id: `${kind}-1`,
+        kind,
+        bundleDigest: this.#bundleDigest(),
+        publishedVersionSeen: null,
+        lastSeenAt: Number.MAX_SAFE_INTEGER,
+      });
     }
   }
 
@@ -72,9 +84,13 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
       await this.before('roots.read');
       return this.#view();
     },
-    add: ({ rotationId }) => this.#step('add', () => addRoot(this.roots$, { rotationId, newRoot: sha256(`root ${rotationId} ${this.#newRoots++}`), now: this.now() })),
+    add: ({ rotationId }) =>
+      this.#step('add', () =>
+        addRoot(this.roots$, { rotationId, newRoot: sha256(`root ${rotationId} ${this.#newRoots++}`), now: this.now() }),
+      ),
     switch: ({ rotationId }) => this.#step('switch', () => switchRoot(this.roots$, { rotationId, now: this.now() })),
-    drop: ({ rotationId, opensAt, forcedReason }) => this.#step('drop', () => dropRoot(this.roots$, { rotationId, opensAt, forcedReason, now: this.now() })),
+    drop: ({ rotationId, opensAt, forcedReason }) =>
+      this.#step('drop', () => dropRoot(this.roots$, { rotationId, opensAt, forcedReason, now: this.now() })),
     abort: ({ rotationId }) => this.#step('abort', () => abortRotation(this.roots$, { rotationId, now: this.now() })),
   };
 
@@ -95,7 +111,10 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
       };
     },
     connectedVersions: async () =>
-      [...this.nodes].filter(([, node]) => node.connected).map(([nodeId, node]) => ({ nodeId, trustVersion: node.trustVersion })).sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1)),
+      [...this.nodes]
+        .filter(([, node]) => node.connected)
+        .map(([nodeId, node]) => ({ nodeId, trustVersion: node.trustVersion }))
+        .sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1)),
     lastWorkerNotAfter: async (rootId) => this.workerNotAfter.get(rootId) ?? null,
   };
 
@@ -156,12 +175,19 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
   }
 
   #view(): RootsView {
-    return { roots: this.roots$, trustDomain: 'fleet.example', generation: this.generation, bundleDigest: this.#bundleDigest(), trustDigest: this.#trustDigest() };
+    return {
+      roots: this.roots$,
+      trustDomain: 'fleet.example',
+      generation: this.generation,
+      bundleDigest: this.#bundleDigest(),
+      trustDigest: this.#trustDigest(),
+    };
   }
 
   #bundleDigest = (): string => sha256(JSON.stringify([this.generation, this.roots$]));
   /** An aborted add is published again under a higher version, so its content counts as new here. */
-  #trustDigest = (): string => sha256(JSON.stringify([this.roots$.roots.map((root) => root.id).sort(), this.roots$.removed.map((root) => root.id)]));
+  #trustDigest = (): string =>
+    sha256(JSON.stringify([this.roots$.roots.map((root) => root.id).sort(), this.roots$.removed.map((root) => root.id)]));
 }
 
 /** A call that fails `times` times, as a lost connection does. */

@@ -4,7 +4,11 @@ import type { CommandControlActivities } from '../../activities/commands-control
 import { onControl } from '../shared/activity-options.ts';
 import { versioned } from '../shared/versioning.ts';
 
-const { reconcile } = proxyActivities<CommandControlActivities>({ ...onControl, startToCloseTimeout: '50 seconds', scheduleToCloseTimeout: '5 minutes' });
+const { reconcile } = proxyActivities<CommandControlActivities>({
+  ...onControl,
+  startToCloseTimeout: '50 seconds',
+  scheduleToCloseTimeout: '5 minutes',
+});
 
 export async function reconcileCommands(): Promise<{ expired: number; completionsQueued: number }> {
   return reconcile();

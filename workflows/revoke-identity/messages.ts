@@ -1,6 +1,6 @@
 /** The input and the result of taking a node's identity away. */
 import { defineQuery } from '@temporalio/workflow';
-import { readSigned, Shape, textLimits, type Signed } from '../shared/shape.ts';
+import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 
 export interface RevokeIdentityInput extends Signed {
   readonly nodeId: string;

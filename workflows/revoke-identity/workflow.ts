@@ -2,7 +2,7 @@
  * Takes a node's identity away: revoke every certificate, wait until no gateway holds a session of the node, write it down.
  * Revoking is one transaction that every gateway's feed picks up; the workflow only proves that the last session is gone.
  */
-import { condition, allHandlersFinished, proxyActivities, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { allHandlersFinished, condition, proxyActivities, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { IdentityActivities } from '../../activities/identities.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { workflowIds } from '../../temporal.config.ts';
@@ -10,7 +10,7 @@ import { onControl } from '../shared/activity-options.ts';
 import { showPhase } from '../shared/attributes.ts';
 import { refusing } from '../shared/failures.ts';
 import { versioned } from '../shared/versioning.ts';
-import { parseRevokeIdentity, status, type RevokeIdentityInput, type RevokeIdentityResult, type RevokeIdentityStatus } from './messages.ts';
+import { parseRevokeIdentity, type RevokeIdentityInput, type RevokeIdentityResult, type RevokeIdentityStatus, status } from './messages.ts';
 
 const identities = proxyActivities<IdentityActivities>(onControl);
 
@@ -40,7 +40,8 @@ versioned('AUTO_UPGRADE', revokeIdentity);
 function readInput(input: unknown, workflowId: string): RevokeIdentityInput {
   const message = parseRevokeIdentity(input);
   const expected = workflowIds.revokeIdentity(message.nodeId);
-  if (workflowId !== expected) throw new ControlError('INVALID_INPUT', `revoking ${message.nodeId} runs under the workflow id ${expected}, not ${workflowId}`);
+  if (workflowId !== expected)
+    throw new ControlError('INVALID_INPUT', `revoking ${message.nodeId} runs under the workflow id ${expected}, not ${workflowId}`);
   return message;
 }
 

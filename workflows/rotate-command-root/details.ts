@@ -37,7 +37,11 @@ const texts: Readonly<Record<Phase, PhaseText>> = Object.freeze({
     next: 'stop trusting the former root',
     help: 'nothing needs to be done; no message shortens this wait',
   },
-  dropping: { now: 'dropping the former root', next: 'confirm that the fleet has given it up', help: 'temporal workflow describe -w rotate-command-root' },
+  dropping: {
+    now: 'dropping the former root',
+    next: 'confirm that the fleet has given it up',
+    help: 'temporal workflow describe -w rotate-command-root',
+  },
   confirming: {
     now: 'waiting until the deployment and every connected node have given up the former root',
     next: 'record the evidence',
@@ -58,7 +62,9 @@ export function describe(status: RotationStatus): string {
     ...(status.dropOpensAt === null || status.outcome !== null ? [] : [`- earliest drop: ${showInstant(status.dropOpensAt)}`]),
     `- next: ${text.next}`,
     `- helps: \`${text.help}\``,
-    ...(status.newRoot === null ? [] : [`- roots: ${short(status.oldRoot)} → ${short(status.newRoot)}, trust version ${status.trustVersion ?? 'not published'}`]),
+    ...(status.newRoot === null
+      ? []
+      : [`- roots: ${short(status.oldRoot)} → ${short(status.newRoot)}, trust version ${status.trustVersion ?? 'not published'}`]),
     ...(status.overrides.length === 0 ? [] : [`- overrides: ${status.overrides.length} (\`better-compute rotation status\` lists them)`]),
     `- rotation: ${status.rotationId}`,
   ].join('\n');
@@ -66,7 +72,8 @@ export function describe(status: RotationStatus): string {
 
 function hold(status: RotationStatus): string[] {
   const lines: string[] = [];
-  if (status.paused !== null) lines.push(`- **paused** by ${status.paused.actor}: ${clip(status.paused.reason, 200)} (\`better-compute rotation resume\`)`);
+  if (status.paused !== null)
+    lines.push(`- **paused** by ${status.paused.actor}: ${clip(status.paused.reason, 200)} (\`better-compute rotation resume\`)`);
   if (status.blocked !== null) {
     lines.push(`- **held**: ${status.blocked.code}: ${clip(status.blocked.message, 400)}`);
     lines.push('- repair it, then `better-compute rotation resume`; or take it back: `better-compute rotation abort --reason <why>`');
@@ -78,7 +85,10 @@ function behind(status: RotationStatus): string[] {
   if (status.behind === null) return [];
   const { names, count, message, seenAt } = status.behind;
   const more = count > behindShown ? `, and ${count - behindShown} more` : '';
-  const shown = names.slice(0, behindShown).map((name) => clip(name, 80)).join(', ');
+  const shown = names
+    .slice(0, behindShown)
+    .map((name) => clip(name, 80))
+    .join(', ');
   return [
     `- waiting for: ${clip(message, 400)} (as of ${showInstant(seenAt)}; the newest count is in the pending activity)`,
     ...(names.length > 0 ? [`- behind: ${shown}${more}`] : []),

@@ -5,7 +5,7 @@
  */
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { ControlError } from '../../domain/errors.ts';
-import { readSigned, Shape, textLimits, type Signed } from '../shared/shape.ts';
+import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 
 /** The gates an operator may force open. The wait before the drop is none of them, on purpose (H-03). */
 export const gates = Object.freeze(['processes', 'fleet', 'signers', 'confirm'] as const);

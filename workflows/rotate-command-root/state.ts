@@ -5,9 +5,6 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 import {
-  parseAbort,
-  parseExclude,
-  parseForce,
   type AbortMessage,
   type Behind,
   type ExcludeMessage,
@@ -16,6 +13,9 @@ import {
   type Override,
   type PauseMessage,
   type Phase,
+  parseAbort,
+  parseExclude,
+  parseForce,
   phases,
   type RotationStatus,
   type StartMessage,
@@ -163,9 +163,13 @@ export class RotationState {
 
   #assertRoom(): void {
     if (this.overrides.size < maxOverrides) return;
-    throw new ControlError('RATE_LIMITED', `${maxOverrides} overrides are recorded for this rotation: abort it and look at the fleet first`, {
-      details: { reason: 'too-many-overrides' },
-    });
+    throw new ControlError(
+      'RATE_LIMITED',
+      `${maxOverrides} overrides are recorded for this rotation: abort it and look at the fleet first`,
+      {
+        details: { reason: 'too-many-overrides' },
+      },
+    );
   }
 }
 

@@ -18,13 +18,18 @@ import { onControl, onSigning } from '../shared/activity-options.ts';
 import { refusing } from '../shared/failures.ts';
 import { versioned } from '../shared/versioning.ts';
 import { installHandlers } from './handlers.ts';
-import { parseStart, type Gate, type RotationResult, type StartMessage } from './messages.ts';
+import { type Gate, parseStart, type RotationResult, type StartMessage } from './messages.ts';
 import { RotationState } from './state.ts';
 import { AbortRequested, Steps } from './steps.ts';
 
 const control = proxyActivities<RotationControlActivities>(onControl);
 const signing = proxyActivities<RotationSigningActivities>(onSigning);
-const { signAgain } = proxyActivities<RotationSigningActivities>({ ...onSigning, startToCloseTimeout: '30 minutes', heartbeatTimeout: '1 minute' });
+/** These may have a fleet's worth of signatures to make; they say how far they are. */
+const { signAgain, dropCommandRoot } = proxyActivities<RotationSigningActivities>({
+  ...onSigning,
+  startToCloseTimeout: '30 minutes',
+  heartbeatTimeout: '20 seconds',
+});
 
 export async function rotateCommandRoot(input?: StartMessage): Promise<RotationResult> {
   const steps = open(input);
@@ -46,7 +51,10 @@ function open(input: StartMessage | undefined): Steps {
   const { workflowId, firstExecutionRunId } = workflowInfo();
   const start = refusing(() => {
     if (workflowId !== workflowIds.rotateCommandRoot) {
-      throw new ControlError('INVALID_INPUT', `rotateCommandRoot runs under the workflow id ${workflowIds.rotateCommandRoot} only, not ${workflowId}`);
+      throw new ControlError(
+        'INVALID_INPUT',
+        `rotateCommandRoot runs under the workflow id ${workflowIds.rotateCommandRoot} only, not ${workflowId}`,
+      );
     }
     return parseStart(input);
   });
@@ -91,7 +99,7 @@ async function drop(steps: Steps): Promise<{ commands: number; specs: number }> 
   steps.enter('waiting-drop', { waitingOn: ['earliest drop'], deadlineMs: signed.dropOpensAt });
   await steps.until(signed.dropOpensAt, 'until the former root can be dropped');
   steps.enter('dropping');
-  const last = await steps.take(() => signing.dropCommandRoot({ rotationId }));
+  const last = await steps.take(() => dropCommandRoot({ rotationId }));
   state.dropped = true;
   return { commands: signed.commands + last.commands, specs: signed.specs + last.specs };
 }
@@ -136,9 +144,7 @@ const processPhases = Object.freeze({ processes: 'waiting-processes', signers: '
 async function passProcesses(steps: Steps, gate: Exclude<Gate, 'fleet'>): Promise<void> {
   const { state } = steps;
   steps.enter(processPhases[gate], { waitingOn: ['processes'] });
-  state.trustVersion = await steps.pass(gate, (patienceMs) =>
-    signing.awaitProcesses({ rotationId: state.rotationId, gate, patienceMs }),
-  );
+  state.trustVersion = await steps.pass(gate, (patienceMs) => signing.awaitProcesses({ rotationId: state.rotationId, gate, patienceMs }));
 }
 
 async function passFleet(steps: Steps, gate: 'fleet' | 'confirm'): Promise<void> {

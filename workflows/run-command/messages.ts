@@ -1,6 +1,6 @@
 /** The input of one command on one or many nodes, and what comes back: counts and a few failures, whatever the fleet. */
 import { defineQuery } from '@temporalio/workflow';
-import { commandKinds, findCommandKind, type CommandKind } from '../../domain/commands/kinds.ts';
+import { type CommandKind, commandKinds, findCommandKind } from '../../domain/commands/kinds.ts';
 import { isRecord, kindOf, Shape, textLimits } from '../shared/shape.ts';
 
 export type NodeSelection = readonly string[] | 'all';
@@ -80,10 +80,13 @@ function readNodes(shape: Shape): NodeSelection {
   const value = shape.get('nodes');
   if (value === 'all') return 'all';
   if (!Array.isArray(value) || value.length === 0) {
-    shape.problem(`nodes must be a list of node ids that is not empty, or "all", got ${Array.isArray(value) ? 'an empty list' : kindOf(value)}`);
+    shape.problem(
+      `nodes must be a list of node ids that is not empty, or "all", got ${Array.isArray(value) ? 'an empty list' : kindOf(value)}`,
+    );
     return [];
   }
-  if (value.length > maxListedNodes) shape.problem(`nodes lists ${value.length} nodes, at most ${maxListedNodes}: use "all", or several runs`);
+  if (value.length > maxListedNodes)
+    shape.problem(`nodes lists ${value.length} nodes, at most ${maxListedNodes}: use "all", or several runs`);
   const bad = value.find((node) => typeof node !== 'string' || node === '' || node.length > textLimits.node);
   if (bad !== undefined) shape.problem(`nodes contains ${kindOf(bad)} where a node id belongs`);
   const distinct = [...new Set(value as string[])];
@@ -102,6 +105,8 @@ function readDeadline(shape: Shape, fallbackMs: number): number {
   if (!shape.has('deadlineMs')) return fallbackMs;
   const value = shape.get('deadlineMs');
   if (typeof value === 'number' && Number.isInteger(value) && value >= 1_000 && value <= longestDeadlineMs) return value;
-  shape.problem(`deadlineMs must be a whole number of milliseconds from 1000 to ${longestDeadlineMs}, got ${typeof value === 'number' ? value : kindOf(value)}`);
+  shape.problem(
+    `deadlineMs must be a whole number of milliseconds from 1000 to ${longestDeadlineMs}, got ${typeof value === 'number' ? value : kindOf(value)}`,
+  );
   return fallbackMs;
 }

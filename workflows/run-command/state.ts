@@ -1,5 +1,5 @@
 /** What one run of a command remembers, and how its end is told. */
-import { isFinished, type CommandState } from '../../domain/commands/states.ts';
+import { type CommandState, isFinished } from '../../domain/commands/states.ts';
 import { showInstant } from '../../domain/time.ts';
 import type { CommandFailure, CommandTally, ParsedRunCommand, RunCommandStatus } from './messages.ts';
 

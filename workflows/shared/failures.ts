@@ -1,7 +1,7 @@
 /** Between our errors and Temporal's: a rule that refuses becomes a failure the sender sees, with the code as its type. */
 import { ActivityFailure, ApplicationFailure, TimeoutFailure } from '@temporalio/common';
 import { isCancellation } from '@temporalio/workflow';
-import { codeOf, isCode, isControlError, type Code } from '../../domain/errors.ts';
+import { type Code, codeOf, isCode, isControlError } from '../../domain/errors.ts';
 
 /** The failure that ends a workflow or rejects an update; what is not ours stays what it is. */
 export function toFailure(error: unknown): unknown {

@@ -88,7 +88,6 @@ export function kindOf(value: unknown): string {
   return value === '' ? 'an empty text' : `a ${typeof value}`;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point
 const hasControl = (value: string): boolean => /[\u0000-\u0008\u000b-\u001f\u007f]/.test(value);
 
 export const clip = (text: string, max = 40): string => (text.length > max ? `${text.slice(0, max)}…` : text);

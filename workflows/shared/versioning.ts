@@ -4,9 +4,6 @@
  */
 import { setWorkflowOptions, workflowInfo } from '@temporalio/workflow';
 
-export function versioned<A extends unknown[], R>(behavior: 'PINNED' | 'AUTO_UPGRADE', workflow: (...args: A) => Promise<R>): void {
-  setWorkflowOptions(
-    () => (workflowInfo().currentDeploymentVersion?.deploymentName ? { versioningBehavior: behavior } : {}),
-    workflow,
-  );
+export function versioned(behavior: 'PINNED' | 'AUTO_UPGRADE', workflow: (...args: never[]) => Promise<unknown>): void {
+  setWorkflowOptions(() => (workflowInfo().currentDeploymentVersion?.deploymentName ? { versioningBehavior: behavior } : {}), workflow);
 }
