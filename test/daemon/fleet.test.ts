@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import type { AddressInfo } from 'node:net';
+import { toBinary } from '@bufbuild/protobuf';
+import { createGateway, type Gateway } from '../../gateway/gateway.ts';
+import { encodePem } from '../../pki/x509/index.ts';
+import { SignatureSchema } from '../../proto/index.ts';
+import { backoffLimits } from '../../daemon/transport/backoff.ts';
+import { type Fleet, type FleetOptions, startFleet } from '../fakes/fleet.ts';
+import { MemoryStore } from '../gateway/memory-store.ts';
+import { commandOf, createDeployment, joinedNode, signedTrust, type TestDeployment, type TrustInit } from '../harness/deployment.ts';
+import { eventually } from '../harness/eventually.ts';
+
+/** The daemon's own code against the gateway's own code, over real TLS; only the database and the machines are in memory. */
+describe('a fleet of daemons on a real gateway', () => {
+  let deployment: TestDeployment;
+  const running: { stop(): Promise<unknown> }[] = [];
+
+  before(async () => {
+    deployment = await createDeployment();
+  });
+  afterEach(async () => {
+    for (const one of running.splice(0).reverse()) await one.stop();
+  });
+
+  async function startGateway(store: MemoryStore, gatewayId = 'gw-1'): Promise<{ gateway: Gateway; url: string }> {
+    const { serving, bundle, trustDomain } = deployment;
+    const gateway = createGateway({
+      tls: { ...serving, ca: encodePem('CERTIFICATE', bundle.nodeCa.certificate.der) },
+      trustDomain,
+      gatewayId,
+      services: { join: async (request) => request, renew: async (request) => request },
+      store,
+    });
+    const { port } = (await gateway.listen({ host: '127.0.0.1', port: 0 })) as AddressInfo;
+    running.push({ stop: () => gateway.close() });
+    return { gateway, url: `https://127.0.0.1:${port}` };
+  }
+
+  async function fleetAt(gatewayUrl: string, count: number, options: Partial<FleetOptions> = {}): Promise<Fleet> {
+    const identities = await Promise.all(Array.from({ length: count }, (_, n) => joinedNode(deployment, { gatewayUrl, nodeId: `node-${n}` })));
+    const fleet = startFleet({ identities, limits: { ...backoffLimits, baseMs: 20, capMs: 200 }, ...options });
+    running.push(fleet);
+    return fleet;
+  }
+
+  async function publish(store: MemoryStore, init: TrustInit): Promise<void> {
+    const { body, signature } = await signedTrust(deployment, init);
+    assert.ok(signature);
+    store.trust = { version: init.version, body, signature: toBinary(SignatureSchema, signature) };
+  }
+
+  async function enqueue(store: MemoryStore, nodeId: string, init: Parameters<typeof commandOf>[1] = {}): Promise<string> {
+    const { body, signature } = await commandOf(deployment, { ...init, nodeId });
+    assert.ok(signature);
+    const queued = store.enqueue(nodeId, { id: init.id ?? '' });
+    Object.assign(queued, { body, signature: toBinary(SignatureSchema, signature) });
+    return queued.id;
+  }
+
+  it('ROT-015 ROT-016 ROT-017 ROT-026 every daemon takes the published bundle with its Welcome and reports it; the command behind it runs once', async function () {
+    this.timeout(60_000);
+    const store = new MemoryStore();
+    await publish(store, { version: 2, roots: [deployment.rootA, deployment.rootB] });
+    const { url } = await startGateway(store);
+    const count = 40;
+    // Signed under the new root: it runs only where the bundle came first.
+    for (let n = 0; n < count; n++) await enqueue(store, `node-${n}`, { id: `c-${n}`, worker: deployment.workerB });
+    const fleet = await fleetAt(url, count);
+    await fleet.whenConnected();
+    await eventually('all results', () => store.results.size === count);
+    assert.deepEqual([...fleet.trustVersions()], [[2, count]]);
+    assert.equal(fleet.effects(), count);
+    for (const member of fleet.members) assert.equal(member.status().lastRefusal ?? null, null);
+    await eventually('all versions are reported', () => store.sessions.filter((session) => session.reportedTrust === 2).length === count);
+  });
+
+  it('B51 B52 a second session of one node takes over, and the first daemon is never lost for good', async () => {
+    const store = new MemoryStore();
+    await publish(store, { version: 1, roots: [deployment.rootA] });
+    const { url } = await startGateway(store);
+    const one = await fleetAt(url, 1);
+    await one.whenConnected();
+    const twin = await fleetAt(url, 1);
+    await twin.whenConnected();
+    await eventually('the first one was told', () => one.members[0]?.status().lastFailure?.reason === 'superseded');
+    await twin.stop();
+    await one.whenConnected();
+  });
+
+  it('B37 a gateway that drains loses nobody: each daemon is welcomed again, and its commands go on', async function () {
+    this.timeout(60_000);
+    const store = new MemoryStore();
+    await publish(store, { version: 1, roots: [deployment.rootA] });
+    const { gateway, url } = await startGateway(store);
+    const fleet = await fleetAt(url, 10);
+    await fleet.whenConnected();
+    await gateway.close();
+    const port = Number(new URL(url).port);
+    const again = createGateway({
+      tls: { ...deployment.serving, ca: encodePem('CERTIFICATE', deployment.bundle.nodeCa.certificate.der) },
+      trustDomain: deployment.trustDomain,
+      gatewayId: 'gw-2',
+      services: { join: async (request) => request, renew: async (request) => request },
+      store,
+    });
+    await again.listen({ host: '127.0.0.1', port });
+    running.push({ stop: () => again.close() });
+    await fleet.whenConnected();
+    for (let n = 0; n < 10; n++) await enqueue(store, `node-${n}`, { id: `after-${n}` });
+    await eventually('all results', () => store.results.size === 10);
+  });
+});
