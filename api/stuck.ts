@@ -35,7 +35,8 @@ export const stuckNode = (node: AbsentNode): StuckItem => ({
 export interface WorkflowFacts {
   readonly workflowId: string;
   readonly type: string;
-  readonly startedAt: number;
+  /** Since when it is in its phase, or the start of the workflow where it does not say. */
+  readonly since: number;
   readonly phase: string | null;
   readonly waitingOn: readonly string[];
   readonly deadline: number | null;
@@ -47,7 +48,6 @@ export interface WorkflowFacts {
     readonly type: string;
     readonly attempt: number;
     readonly failure: string;
-    readonly since: number | null;
   }[];
 }
 
@@ -58,7 +58,7 @@ export function stuckWorkflow(facts: WorkflowFacts): StuckItem | null {
   return {
     kind: 'workflow',
     subject: facts.workflowId,
-    since: facts.retrying.find((activity) => activity.since !== null)?.since ?? facts.startedAt,
+    since: facts.since,
     waitsFor: `${facts.phase === null ? '' : `${facts.phase}: `}${reason}`,
     help: helpFor(facts),
   };
@@ -76,7 +76,8 @@ function reasonOf(facts: WorkflowFacts): string | null {
 function helpFor(facts: WorkflowFacts): string {
   if (facts.problems.length > 0) return `read the worker's log, then: temporal workflow show --workflow-id ${facts.workflowId}`;
   const rotates = facts.type === 'rotateCommandRoot';
-  if (rotates && (facts.behind ?? 0) > 0) return 'start the nodes named, or: better-compute rotation exclude <node> --reason <why>';
+  if (rotates && ((facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'))
+    return 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
   if (rotates) return 'better-compute rotation status';
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
 }

@@ -10,7 +10,10 @@ export function fromTemporal(error: unknown, what: string): ControlError {
     return new ControlError('INVALID_STATE', `${what} is already running`, { details: { reason: 'already-running' }, cause: error });
   }
   if (error instanceof WorkflowNotFoundError) {
-    return new ControlError('NOT_FOUND', `${what} is not running`, { details: { reason: 'not-running' }, cause: error });
+    return new ControlError('NOT_FOUND', `${what} is not running`, {
+      details: { reason: 'not-running', hint: 'it has ended, or was never started: look at its status' },
+      cause: error,
+    });
   }
   if (error instanceof WorkflowUpdateFailedError) return fromFailure(error.cause, what);
   if (error instanceof ApplicationFailure) return fromFailure(error, what);

@@ -70,7 +70,7 @@ async function factsOf(client: Client, info: WorkflowExecutionInfo): Promise<Wor
   return {
     workflowId: info.workflowId,
     type: info.type,
-    startedAt: info.startTime.getTime(),
+    since: await sinceOf(client, info),
     phase: attributes.get(phase) ?? null,
     waitingOn: attributes.get(waitingOn) ?? [],
     deadline: attributes.get(deadline)?.getTime() ?? null,
@@ -80,18 +80,31 @@ async function factsOf(client: Client, info: WorkflowExecutionInfo): Promise<Wor
   };
 }
 
+/** A query needs a worker; a list that waits for one is no help. */
+const queryWithinMs = 2_000;
+
+/** Workflows that have phases answer `status` with the start of theirs. */
+async function sinceOf(client: Client, info: WorkflowExecutionInfo): Promise<number> {
+  try {
+    const query = (): Promise<{ since?: unknown }> => client.workflow.getHandle(info.workflowId, info.runId).query('status');
+    const { since } = await client.connection.withDeadline(Date.now() + queryWithinMs, query);
+    if (typeof since === 'number') return since;
+  } catch {
+    // Answered below: the start is what the server knows.
+  }
+  return info.startTime.getTime();
+}
+
 async function retryingActivities(client: Client, info: WorkflowExecutionInfo): Promise<WorkflowFacts['retrying']> {
   const { raw } = await client.workflow.getHandle(info.workflowId, info.runId).describe();
   const failed = (raw.pendingActivities ?? []).filter((activity) => activity.lastFailure !== null && activity.lastFailure !== undefined);
   return Promise.all(
     failed.map(async (activity) => {
       const failure = await decodeOptionalFailureToOptionalError(client.options.loadedDataConverter, activity.lastFailure);
-      const seconds = activity.scheduledTime?.seconds;
       return {
         type: activity.activityType?.name ?? 'activity',
         attempt: activity.attempt ?? 0,
         failure: failure?.message ?? 'it failed',
-        since: seconds === null || seconds === undefined ? null : Number(seconds) * 1_000,
       };
     }),
   );

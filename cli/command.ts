@@ -43,7 +43,7 @@ export const yesOption = (): Option => new Option('--yes', 'do it without asking
 export async function assertConfirmed(io: Pick<CliIo, 'confirm' | 'isTerminal'>, yes: boolean, question: string): Promise<void> {
   if (yes || (await io.confirm(question))) return;
   if (io.isTerminal) throw new ControlError('CANCELLED', 'nothing was changed', { details: { reason: 'not-confirmed' } });
-  throw new ControlError('INVALID_INPUT', `${question.replace(/\?$/, '')}: this needs --yes where nobody can be asked`, {
+  throw new ControlError('INVALID_INPUT', `this needs --yes where nobody can be asked: ${question}`, {
     details: { reason: 'needs-yes', hint: 'add --yes' },
   });
 }

@@ -28,7 +28,7 @@ function describeStatus(status: RotationStatus, now: number): [string, string][]
   if (status.blocked !== null) rows.push(['held', `${status.blocked.code}: ${status.blocked.message}`]);
   if (status.behind !== null) rows.push(['waiting for', status.behind.message]);
   for (const { kind, subject, actor, reason } of status.overrides)
-    rows.push(['override', `${kind} ${subject} by ${actor}: ${reason}`.replace('  ', ' ')]);
+    rows.push(['override', `${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`]);
   return rows;
 }
 

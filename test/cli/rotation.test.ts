@@ -219,7 +219,7 @@ override       exclude node-9 by bob: scrap
         rotationExcludeRun({ ...signed, yes: false, node: 'node-3' }, set([aRun()]).ports),
         rotationAbortRun({ ...signed, yes: false }, set([aRun()]).ports),
       ]) {
-        await assert.rejects(run, refusal('INVALID_INPUT', /: this needs --yes where nobody can be asked$/));
+        await assert.rejects(run, refusal('INVALID_INPUT', /^this needs --yes where nobody can be asked: /));
       }
     });
 

@@ -86,7 +86,7 @@ command/once/node-b  node-b  inventory.refresh  done   5 s ago  in 2000 ms
     it('asks before what is destructive, and needs a target', async () => {
       await assert.rejects(
         commandsRunRun({ ...run, kind: 'node.reboot' }, set().ports),
-        refusal('INVALID_INPUT', /^Run node.reboot on node-a, node-b: this needs --yes/),
+        refusal('INVALID_INPUT', /^this needs --yes where nobody can be asked: Run node.reboot on node-a, node-b\?$/),
       );
       await assert.rejects(
         commandsRunRun({ ...run, nodes: [] }, set().ports),

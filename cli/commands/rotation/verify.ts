@@ -127,7 +127,7 @@ function describe({ source, verdict }: VerifiedFile): string {
   return [
     `${source}: rotation ${rotationId || '(unreadable)'} of ${trustDomain || '(unreadable)'}`,
     ...stages.map(describeStage),
-    ...overrides.map(({ kind, subject, actor, reason }) => `  override   ${kind} ${subject} by ${actor}: ${reason}`),
+    ...overrides.map(({ kind, subject, actor, reason }) => `  override   ${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`),
     ...(forced === undefined ? [] : [`  forced     the overlap was cut short: ${forced}`]),
     ...(overlapMs === null ? [] : [`  overlap    ${about(overlapMs)}`]),
     ...problems.map(({ check, stage, message }) => `  PROBLEM    ${check}: ${stage} ${message}`),

@@ -1,0 +1,54 @@
+/** The words of the stuck list, from facts to help. */
+import assert from 'node:assert/strict';
+import { stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
+import { now } from './support.ts';
+
+const quiet: WorkflowFacts = {
+  workflowId: 'rotate-command-root',
+  type: 'rotateCommandRoot',
+  since: now,
+  phase: 'waiting-fleet',
+  waitingOn: [],
+  deadline: null,
+  behind: null,
+  problems: [],
+  retrying: [],
+};
+const said = (over: Partial<WorkflowFacts>): (string | null | undefined)[] => {
+  const item = stuckWorkflow({ ...quiet, ...over });
+  return [item?.waitsFor, item?.help];
+};
+
+describe('a workflow that waits', () => {
+  it('is not stuck when it waits for nothing', () => assert.equal(stuckWorkflow(quiet), null));
+
+  const exclude = 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
+  const cases: readonly [string, Partial<WorkflowFacts>, string, string][] = [
+    [
+      'names the last failure of the activity that tries again',
+      { retrying: [{ type: 'awaitFleet', attempt: 3, failure: '1 behind' }] },
+      'waiting-fleet: 1 behind (awaitFleet, attempt 3)',
+      exclude,
+    ],
+    ['names whom it waits for', { waitingOn: ['node-3', 'node-4'], behind: 2 }, 'waiting-fleet: node-3, node-4', exclude],
+    [
+      'names until when it waits',
+      { phase: 'waiting-drop', deadline: now },
+      'waiting-drop: until 2030-01-01T12:00:00.000Z',
+      'better-compute rotation status',
+    ],
+    [
+      'says first that its code cannot run',
+      { problems: ['category=WorkflowTaskFailed'], waitingOn: ['node-3'] },
+      'waiting-fleet: its code cannot run (category=WorkflowTaskFailed)',
+      "read the worker's log, then: temporal workflow show --workflow-id rotate-command-root",
+    ],
+    [
+      'sends to Temporal for what is no rotation',
+      { workflowId: 'command/x', type: 'runCommand', phase: null, waitingOn: ['node-3'] },
+      'node-3',
+      'temporal workflow describe --workflow-id command/x',
+    ],
+  ];
+  for (const [title, facts, waitsFor, help] of cases) it(title, () => assert.deepEqual(said(facts), [waitsFor, help]));
+});
