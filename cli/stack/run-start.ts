@@ -46,8 +46,11 @@ async function withStack(io: CliIo, { options, signal }: { options: StartOptions
 }
 
 async function afterUp(stack: Stack, io: CliIo, { options, signal }: { options: StartOptions; signal: AbortSignal }): Promise<void> {
-  if (!options.once) io.err(await welcome(stack, io.env));
-  if (!options.demonstration) return aborted(signal);
+  if (!options.demonstration) {
+    io.err(await welcome(stack, io.env));
+    return aborted(signal);
+  }
+  io.err(`see it in the Temporal UI: ${stack.addresses['temporalUi'] ?? stack.addresses['temporal']}`);
   const { runDemonstration } = await import('./demonstration/story.ts');
   const demonstration = await runDemonstration({ stack, io, nodes: options.nodes, signal });
   try {
