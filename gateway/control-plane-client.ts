@@ -43,9 +43,21 @@ export const peerChainHeader = 'x-bc-peer-chain';
 export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
   // The internal authority is the anchor itself; the root above it also stands over the authorities of nodes.
   const agentOf = (material: TlsMaterial): Agent =>
-    new Agent({ ...material, allowPartialTrustChain: true, keepAlive: true, maxSockets: 32, minVersion: 'TLSv1.3', maxCachedSessions: 0, ...(serverName === undefined ? {} : { servername: serverName }) });
+    new Agent({
+      ...material,
+      allowPartialTrustChain: true,
+      keepAlive: true,
+      maxSockets: 32,
+      minVersion: 'TLSv1.3',
+      maxCachedSessions: 0,
+      ...(serverName === undefined ? {} : { servername: serverName }),
+    });
   let agent = agentOf(tls);
-  const call = async (path: string, body: Uint8Array, options: { maxBytes: number; headers?: Record<string, string> }): Promise<Uint8Array> => {
+  const call = async (
+    path: string,
+    body: Uint8Array,
+    options: { maxBytes: number; headers?: Record<string, string> },
+  ): Promise<Uint8Array> => {
     const answer = await post(new URL(path, url), { body, agent, timeoutMs, ...options });
     if (answer.status === 200) return answer.body;
     throw problemOf(answer);
@@ -79,7 +91,11 @@ function post(url: URL, { body, agent, timeoutMs, maxBytes, headers }: Post): Pr
     const away = (cause: unknown): void => reject(refusal('services-unavailable', { cause }));
     const outgoing = httpsRequest(
       url,
-      { method: 'POST', agent, headers: { 'content-type': 'application/x-protobuf', 'content-length': body.length, accept: 'application/x-protobuf', ...headers } },
+      {
+        method: 'POST',
+        agent,
+        headers: { 'content-type': 'application/x-protobuf', 'content-length': body.length, accept: 'application/x-protobuf', ...headers },
+      },
       (incoming) => void readAnswer(incoming, maxBytes).then(resolve, away),
     );
     outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no answer within ${timeoutMs} ms`)));
@@ -101,7 +117,8 @@ async function readAnswer(incoming: IncomingMessage, maxBytes: number): Promise<
 
 function problemOf({ status, body }: Answer): ControlError {
   const problem = parseProblem(body);
-  if (problem === null || problem.code === 'INTERNAL') return refusal('services-unavailable', { cause: new Error(`the control plane answered ${status}`) });
+  if (problem === null || problem.code === 'INTERNAL')
+    return refusal('services-unavailable', { cause: new Error(`the control plane answered ${status}`) });
   return new ControlError(problem.code, problem.message, { details: problem.details });
 }
 

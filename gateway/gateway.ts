@@ -22,7 +22,7 @@ import { RevocationFeed } from './revocation/feed.ts';
 import { createRouter, type Router } from './router.ts';
 import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
-import type { SessionTiming } from './session/core.ts';
+import type { SessionTiming } from './session/contract.ts';
 import { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
@@ -71,7 +71,12 @@ export interface Gateway {
   close(): Promise<void>;
 }
 
-const defaultTiming: SessionTiming = Object.freeze({ helloWithinMs: 10_000, heartbeatIntervalMs: 15_000, silentForMs: 50_000, reconnectWindowMs: 10_000 });
+const defaultTiming: SessionTiming = Object.freeze({
+  helloWithinMs: 10_000,
+  heartbeatIntervalMs: 15_000,
+  silentForMs: 50_000,
+  reconnectWindowMs: 10_000,
+});
 
 /** What a gateway of this version can do, told in Welcome. */
 const capabilities = Object.freeze(['delivery.cursor', 'trust.midsession', 'drain.slots']);
@@ -82,7 +87,9 @@ const pollPause = Object.freeze({ minMs: 1_000, maxMs: 2_000 });
 export function createGateway(options: GatewayOptions): Gateway {
   const protocol = options.protocol ?? PROTOCOL_VERSION;
   if (!isProtocolRange(protocol)) {
-    throw new ControlError('INVALID_CONFIG', `protocol range ${protocol.min}..${protocol.max} is not 1 <= min <= max in whole numbers`, { details: { reason: 'protocol-range' } });
+    throw new ControlError('INVALID_CONFIG', `protocol range ${protocol.min}..${protocol.max} is not 1 <= min <= max in whole numbers`, {
+      details: { reason: 'protocol-range' },
+    });
   }
   const parts = assemble(options, protocol);
   const { listener, sessions, revocations, connections } = parts;
@@ -189,12 +196,25 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     onSessionClosed: (session) => connections.remove(session),
     onStream: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => router.onStream(stream, headers),
   });
-  return { scheduler, listener, sessions, revocations, connections, notifications: createNotifications(options, { scheduler, sessions, revocations, log, metrics }) };
+  return {
+    scheduler,
+    listener,
+    sessions,
+    revocations,
+    connections,
+    notifications: createNotifications(options, { scheduler, sessions, revocations, log, metrics }),
+  };
 }
 
 function createNotifications(
   { connectListener, gatewayId }: GatewayOptions,
-  { scheduler, sessions, revocations, log, metrics }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations'> & { log: GatewayLog; metrics: GatewayMetrics },
+  {
+    scheduler,
+    sessions,
+    revocations,
+    log,
+    metrics,
+  }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations'> & { log: GatewayLog; metrics: GatewayMetrics },
 ): Notifications | null {
   if (connectListener === undefined) return null;
   return new Notifications({
@@ -243,7 +263,10 @@ function bind({ server }: DaemonListener, at: { readonly host: string; readonly 
 }
 
 /** Looks each 100 ms whether the last session has left. */
-function waitUntilEmpty(sessions: Sessions, { scheduler, endAfterMs }: { readonly scheduler: Scheduler; readonly endAfterMs: number }): Promise<void> {
+function waitUntilEmpty(
+  sessions: Sessions,
+  { scheduler, endAfterMs }: { readonly scheduler: Scheduler; readonly endAfterMs: number },
+): Promise<void> {
   const until = scheduler.now() + endAfterMs;
   return new Promise((resolve) => {
     const look = (): void => {

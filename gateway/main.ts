@@ -5,7 +5,7 @@
 import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { createDatabase } from '../drizzle/client.ts';
+import { createDatabase, type Database } from '../drizzle/client.ts';
 import { hostField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
 import { createHealth } from '../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
@@ -14,16 +14,19 @@ import { recordHeartbeat, removeProcess } from '../services/processes.ts';
 import { createControlPlaneClient } from './control-plane-client.ts';
 import { createGateway, type Gateway } from './gateway.ts';
 import { addGauges, createPrometheusMetrics } from './prometheus.ts';
-import { createSystemScheduler } from './scheduler.ts';
+import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import { createPostgresStore } from './session/store-postgres.ts';
-import { readTlsFiles, type TlsFiles, watchTlsFiles } from './tls/watch-files.ts';
+import { type FileWatch, readTlsFiles, type TlsFiles, watchTlsFiles } from './tls/watch-files.ts';
 
 const environment = z.object({
   BETTER_COMPUTE_DATABASE_URL: z.string().min(1),
   BETTER_COMPUTE_HOME: z.string().min(1).default('.better-compute'),
   BETTER_COMPUTE_TLS: z.string().min(1).optional(),
   BETTER_COMPUTE_TRUST_DOMAIN: z.string().min(1),
-  BETTER_COMPUTE_GATEWAY_ID: z.string().regex(/^[a-z0-9][a-z0-9.-]{0,62}$/, 'must be lower-case letters, digits, dots and dashes').default('gateway'),
+  BETTER_COMPUTE_GATEWAY_ID: z
+    .string()
+    .regex(/^[a-z0-9][a-z0-9.-]{0,62}$/, 'must be lower-case letters, digits, dots and dashes')
+    .default('gateway'),
   BETTER_COMPUTE_GATEWAY_REGION: z.string().default(''),
   BETTER_COMPUTE_GATEWAY_HOST: hostField('0.0.0.0'),
   BETTER_COMPUTE_GATEWAY_PORT: portField(443),
@@ -47,8 +50,8 @@ function filesOf(env: Environment): { readonly daemon: TlsFiles; readonly intern
   };
 }
 
-async function start({ env: processEnv, log, fail }: ProcessContext): Promise<RunningProcess> {
-  const env = parseEnv(environment, processEnv);
+/** Everything the process is made of, before it listens. */
+async function assemble(env: Environment, log: ProcessContext['log']) {
   const scheduler = createSystemScheduler();
   const files = filesOf(env);
   const gatewayId = env.BETTER_COMPUTE_GATEWAY_ID;
@@ -56,11 +59,8 @@ async function start({ env: processEnv, log, fail }: ProcessContext): Promise<Ru
   const database = createDatabase(env.BETTER_COMPUTE_DATABASE_URL, { applicationName: `gateway ${gatewayId}`, max: 16 });
   const client = createControlPlaneClient({ url: env.BETTER_COMPUTE_INTERNAL_URL, tls: internalTls });
   const health = createHealth({ process: 'gateway' });
-  const beat = async (trustVersionSeen: number | null): Promise<void> => {
-    const process_ = { id: `gateway/${gatewayId}`, kind: 'gateway', host: hostname(), pid: process.pid, version: '', bundleDigest: null, bundleGeneration: null } as const;
-    await recordHeartbeat(database, { ...process_, trustVersionSeen }, scheduler.now()).catch((err: unknown) => log.warn({ err }, 'the heartbeat was not recorded'));
-  };
-  const gateway: Gateway = createGateway({
+  const heartbeat = createHeartbeat(database, { id: `gateway/${gatewayId}`, log, scheduler });
+  const gateway = createGateway({
     tls,
     trustDomain: env.BETTER_COMPUTE_TRUST_DOMAIN,
     gatewayId,
@@ -70,30 +70,79 @@ async function start({ env: processEnv, log, fail }: ProcessContext): Promise<Ru
     log,
     metrics: createPrometheusMetrics(health.registry),
     scheduler,
-    onTrust: ({ version }) => void beat(version),
+    onTrust: ({ version }) => void heartbeat.beat(version),
   });
   addGauges(health.registry, () => gateway);
   health.check('gateway', () => {
     const wrong = gateway.notReady();
     if (wrong !== null) throw new Error(wrong);
   });
-  const at = await listen(gateway, env);
-  const metrics = await health.listen({ host: env.BETTER_COMPUTE_METRICS_HOST, port: env.BETTER_COMPUTE_METRICS_PORT });
   const reported = { scheduler, onError: (error: Error) => log.error({ err: error }, error.message) };
-  const watches = [
-    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), { ...reported, served: tls, onReload: () => log.info({}, 'gateway serving certificate reloaded') }),
+  const onReload = (): void => log.info({}, 'gateway serving certificate reloaded');
+  const watch = (): FileWatch[] => [
+    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), { ...reported, served: tls, onReload }),
     watchTlsFiles(files.internal, (next) => client.setTls(next), { ...reported, served: internalTls }),
   ];
-  await beat(gateway.sessions.publishedVersion);
-  const stopBeating = scheduler.every(heartbeatPause, () => void beat(gateway.sessions.publishedVersion));
-  void fail;
+  return { gateway, database, client, health, heartbeat, watch };
+}
+
+interface Heartbeat {
+  beat(trustVersionSeen: number | null): Promise<void>;
+  /** Again and again, with the version that is handed out then. */
+  start(version: () => number | null): void;
+  /** Takes the row away: no gate waits for a gateway that left in order. */
+  stop(): Promise<void>;
+}
+
+/** Which trust version this gateway hands out: the gates of a rotation wait for every live process (H-02). */
+function createHeartbeat(
+  database: Database,
+  { id, log, scheduler }: { id: string; log: ProcessContext['log']; scheduler: Scheduler },
+): Heartbeat {
+  const fixed = {
+    id,
+    kind: 'gateway',
+    host: hostname(),
+    pid: process.pid,
+    version: '',
+    bundleDigest: null,
+    bundleGeneration: null,
+  } as const;
+  let cancel: () => void = () => undefined;
+  const beat = async (trustVersionSeen: number | null): Promise<void> => {
+    try {
+      await recordHeartbeat(database, { ...fixed, trustVersionSeen }, scheduler.now());
+    } catch (err) {
+      log.warn({ err }, 'the heartbeat was not recorded');
+    }
+  };
+  return {
+    beat,
+    start(version) {
+      cancel = scheduler.every(heartbeatPause, () => void beat(version()));
+    },
+    async stop() {
+      cancel();
+      await removeProcess(database, id).catch(() => undefined);
+    },
+  };
+}
+
+async function start({ env: processEnv, log }: ProcessContext): Promise<RunningProcess> {
+  const env = parseEnv(environment, processEnv);
+  const { gateway, database, client, health, heartbeat, watch } = await assemble(env, log);
+  const at = await listen(gateway, env);
+  const metrics = await health.listen({ host: env.BETTER_COMPUTE_METRICS_HOST, port: env.BETTER_COMPUTE_METRICS_PORT });
+  const watches = watch();
+  const version = (): number | null => gateway.sessions.publishedVersion;
+  await heartbeat.beat(version());
+  heartbeat.start(version);
   return {
     addresses: { gateway: at, metrics: metrics.address },
     async stop() {
-      for (const watch of watches) watch.close();
-      stopBeating();
+      for (const one of watches) one.close();
       await gateway.drain({ windowMs: 5_000, endAfterMs: 8_000 });
-      await removeProcess(database, `gateway/${gatewayId}`).catch(() => undefined);
+      await heartbeat.stop();
       client.close();
       await metrics.close();
       await database.close();

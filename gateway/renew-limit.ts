@@ -19,7 +19,10 @@ export class RenewLimit {
     const recent = (this.#attempts.get(nodeId) ?? []).filter((at) => now - at < hour);
     const oldest = recent[0];
     if (recent.length >= renewsPerHour && oldest !== undefined) {
-      throw refusal('renew-rate-limit', { message: `node ${nodeId} renewed ${recent.length} times within an hour`, pushbackMs: oldest + hour - now });
+      throw refusal('renew-rate-limit', {
+        message: `node ${nodeId} renewed ${recent.length} times within an hour`,
+        pushbackMs: oldest + hour - now,
+      });
     }
     this.#attempts.delete(nodeId);
     this.#attempts.set(nodeId, [...recent, now]);

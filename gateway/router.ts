@@ -15,6 +15,7 @@ import type { GatewayMetrics } from './metrics.ts';
 import type { RenewLimit } from './renew-limit.ts';
 import type { Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
+import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
 import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
 
@@ -111,7 +112,7 @@ function peerOf({ anchors, trustDomain, isRevoked, scheduler }: RouterOptions, s
   return verifyPeer(chain, { anchors: anchors(), trustDomain, now: scheduler.now(), isRevoked });
 }
 
-function sessionPeerOf(peer: Peer, stream: ServerHttp2Stream): Parameters<Sessions['accept']>[1] {
+function sessionPeerOf(peer: Peer, stream: ServerHttp2Stream): SessionPeer {
   const socket = (stream.session as ServerHttp2Session).socket;
   return {
     nodeId: peer.identity.nodeId,

@@ -39,7 +39,11 @@ export class Connection {
   #resets = 0;
   #refilledAt: number;
 
-  constructor(session: ServerHttp2Session, socket: TLSSocket, { now, firstPingInMs }: { readonly now: number; readonly firstPingInMs: number }) {
+  constructor(
+    session: ServerHttp2Session,
+    socket: TLSSocket,
+    { now, firstPingInMs }: { readonly now: number; readonly firstPingInMs: number },
+  ) {
     this.session = session;
     this.#socket = socket;
     this.#quietSince = now;

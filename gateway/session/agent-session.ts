@@ -8,20 +8,30 @@
  * no byte for too long is cut, and a peer that floods is read from more slowly.
  */
 import type { ServerHttp2Stream } from 'node:http2';
-import { type AgentFrame, AgentFrameSchema, bounds, decodeMessage, ProtocolError, type TrustRefused } from '../../proto/index.ts';
 import { isControlError } from '../../domain/errors.ts';
+import { type AgentFrame, AgentFrameSchema, bounds, decodeMessage, ProtocolError, type TrustRefused } from '../../proto/index.ts';
 import { MessageReader } from '../grpc/message.ts';
 import { okTrailers } from '../grpc/metadata.ts';
 import { type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
 import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
-import { SessionCore, type ServerFrameInit, type SessionEffects, type SessionTerms } from './core.ts';
+import type { ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
+import { SessionCore } from './core.ts';
 import type { DispatchSession } from './dispatcher.ts';
 import { answerHeartbeat } from './heartbeat.ts';
 import { Outbound } from './outbound.ts';
-import type { HelloFacts } from './read-frames.ts';
 import { mergeReports, type PresentSession, type SessionReport } from './presence.ts';
+import type { HelloFacts } from './read-frames.ts';
 import type { RecordingSession } from './recorder.ts';
-import type { CommandAckRow, CommandRejectRow, CommandResultRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
+import type {
+  CommandAckRow,
+  CommandRejectRow,
+  CommandResultRow,
+  OpenedSession,
+  PublishedTrust,
+  QueuedCommand,
+  StoredDesiredState,
+} from './store.ts';
+import { attachStream, type StreamTarget } from './stream-events.ts';
 
 export const sessionLimits = Object.freeze({
   /** Frames between two sweeps (one second) before the peer is made to wait. */
@@ -30,53 +40,9 @@ export const sessionLimits = Object.freeze({
   endWithinMs: 5_000,
 });
 
-export interface SessionPeer {
-  readonly nodeId: string;
-  readonly role: string;
-  readonly certIssuer: string;
-  readonly certSerial: string;
-  readonly certNotAfter: number;
-  readonly address: string;
-}
-
-/** What a session asks of the gateway around it; one object for all sessions. */
-export interface SessionHost {
-  readonly terms: SessionTerms;
-  now(): number;
-  readonly random: () => number;
-  readonly isRecorderFull: boolean;
-  open(session: AgentSession, hello: HelloFacts): void;
-  record(session: AgentSession, said: { kind: 'ack'; row: CommandAckRow } | { kind: 'reject'; row: CommandRejectRow } | { kind: 'result'; row: CommandResultRow }): void;
-  reported(session: AgentSession, soon: boolean): void;
-  wake(session: AgentSession): void;
-  trustRefused(session: AgentSession, refused: TrustRefused): void;
-  ended(session: AgentSession, reason: string): void;
-  failed(session: AgentSession, error: unknown): void;
-  closed(session: AgentSession): void;
-}
-
-const sessionOf = Symbol('agent-session');
-
-interface WithSession {
-  [sessionOf]: AgentSession;
-}
-
-function onData(this: ServerHttp2Stream, chunk: Buffer): void {
-  (this as unknown as WithSession)[sessionOf].onChunk(chunk);
-}
-function onEnd(this: ServerHttp2Stream): void {
-  (this as unknown as WithSession)[sessionOf].onHalfClose();
-}
-function onClose(this: ServerHttp2Stream): void {
-  (this as unknown as WithSession)[sessionOf].onClose();
-}
-function onDrain(this: ServerHttp2Stream): void {
-  (this as unknown as WithSession)[sessionOf].onDrain();
-}
-
 type PauseReason = 'opening' | 'recorder' | 'flood';
 
-export class AgentSession implements SessionEffects, DispatchSession, RecordingSession, PresentSession {
+export class AgentSession implements SessionEffects, StreamTarget, DispatchSession, RecordingSession, PresentSession {
   readonly id: string;
   readonly peer: SessionPeer;
   readonly core: SessionCore;
@@ -88,26 +54,26 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
   writtenSeenAt = 0;
   readonly stream: ServerHttp2Stream;
   readonly #outbound: Outbound;
-  readonly #host: SessionHost;
+  readonly #host: SessionHost<AgentSession>;
   readonly #reader = new MessageReader(bounds.agentFrame);
   #frames = 0;
   #pausedFor: PauseReason | null = null;
   #isBacklogged = false;
   #endedAt = 0;
 
-  constructor(stream: ServerHttp2Stream, host: SessionHost, { id, peer }: { readonly id: string; readonly peer: SessionPeer }) {
+  constructor(
+    stream: ServerHttp2Stream,
+    host: SessionHost<AgentSession>,
+    { id, peer }: { readonly id: string; readonly peer: SessionPeer },
+  ) {
     this.id = id;
     this.peer = peer;
     this.stream = stream;
     this.#outbound = new Outbound(stream);
     this.#host = host;
     this.core = new SessionCore(peer.nodeId, host.terms, host.now());
-    (stream as unknown as WithSession)[sessionOf] = this;
     openResponse(stream);
-    stream.on('data', onData);
-    stream.on('end', onEnd);
-    stream.on('close', onClose);
-    stream.on('drain', onDrain);
+    attachStream(stream, this);
   }
 
   get nodeId(): string {
@@ -126,8 +92,6 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
   get queuedBytes(): number {
     return this.#outbound.queuedBytes;
   }
-
-  // — from the stream
 
   onChunk(chunk: Buffer): void {
     if (this.core.phase === 'ended') return;
@@ -171,8 +135,6 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
     this.#isBacklogged = false;
     this.#host.wake(this);
   }
-
-  // — from the gateway
 
   onOpened(opened: OpenedSession, trust: PublishedTrust | null): void {
     this.core.onOpened(opened, { trust, now: this.#host.now() }, this);
@@ -242,8 +204,6 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
     else this.core.sweep(now, this);
   }
 
-  // — effects
-
   open(hello: HelloFacts): void {
     this.#host.open(this, hello);
   }
@@ -280,8 +240,6 @@ export class AgentSession implements SessionEffects, DispatchSession, RecordingS
   end(reason: RefusalReason, message?: string): void {
     this.#finish(reason, refusal(reason, message === undefined ? {} : { message }));
   }
-
-  // — inside
 
   #decode(message: Uint8Array): AgentFrame {
     try {

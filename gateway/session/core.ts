@@ -12,49 +12,14 @@
  * Threat model: the peer holds a valid certificate of its node and may otherwise do as it likes. It can end or stall its own
  * session; it can speak for no other node, because node id and epoch come from here, never from a frame (TRN-042).
  */
-import { fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
-import type { AgentFrame, ServerFrameSchema, StatusReport, TrustRefused } from '../../proto/index.ts';
-import { isProtocolRange, negotiateProtocolVersion, type ProtocolRange } from '../../proto/index.ts';
-import { SignatureSchema } from '../../proto/index.ts';
+import { fromBinary } from '@bufbuild/protobuf';
+import { type AgentFrame, isProtocolRange, negotiateProtocolVersion, SignatureSchema, type StatusReport } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
+import type { SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
-import { ackRow, approverSet, type HelloFacts, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
-import type { CommandAckRow, CommandRejectRow, CommandResultRow, OpenedSession, PublishedTrust, QueuedCommand, SessionTouch, StoredDesiredState } from './store.ts';
-
-export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
-
-/** What the machine asks of the world. */
-export interface SessionEffects {
-  /** Record the session; answer with `onOpened`, or end it. */
-  open(hello: HelloFacts): void;
-  send(frame: ServerFrameInit): void;
-  ack(row: CommandAckRow): void;
-  reject(row: CommandRejectRow): void;
-  result(row: CommandResultRow): void;
-  /** Something to record with the next presence write; soon, when a gate may wait for it. */
-  report(report: Omit<SessionTouch, 'sessionId' | 'lastSeenAt'>, soon: boolean): void;
-  /** There is room for commands that wait in the log. */
-  wake(): void;
-  trustRefused(refused: TrustRefused): void;
-  end(reason: RefusalReason, message?: string): void;
-}
-
-export interface SessionTiming {
-  readonly helloWithinMs: number;
-  readonly heartbeatIntervalMs: number;
-  /** Without a frame for this long the stream is dead, however alive the connection looks (B46). */
-  readonly silentForMs: number;
-  /** Spread of the redials after an unplanned loss. */
-  readonly reconnectWindowMs: number;
-}
-
-/** What all sessions of a gateway share. */
-export interface SessionTerms {
-  readonly gatewayId: string;
-  readonly protocol: ProtocolRange;
-  readonly capabilities: readonly string[];
-  readonly timing: SessionTiming;
-}
+import { ackRow, approverSet, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
+import type { OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
+import { welcomeFrame } from './welcome.ts';
 
 type Phase = 'hello' | 'opening' | 'open' | 'draining' | 'ended';
 
@@ -132,7 +97,11 @@ export class SessionCore {
   }
 
   /** The session is recorded: Welcome, and what came early. */
-  onOpened(opened: OpenedSession, { trust, now }: { readonly trust: PublishedTrust | null; readonly now: number }, fx: SessionEffects): void {
+  onOpened(
+    opened: OpenedSession,
+    { trust, now }: { readonly trust: PublishedTrust | null; readonly now: number },
+    fx: SessionEffects,
+  ): void {
     if (this.#phase !== 'opening') return;
     this.#phase = 'open';
     this.#epoch = opened.epoch;
@@ -179,7 +148,8 @@ export class SessionCore {
   sweep(now: number, fx: SessionEffects): void {
     const { helloWithinMs, silentForMs } = this.#terms.timing;
     if (this.#phase === 'hello' && now - this.#since >= helloWithinMs) this.end('hello-deadline', fx);
-    else if ((this.#phase === 'open' || this.#phase === 'draining') && now - this.#lastFrameAt >= silentForMs) this.end('heartbeat-lost', fx);
+    else if ((this.#phase === 'open' || this.#phase === 'draining') && now - this.#lastFrameAt >= silentForMs)
+      this.end('heartbeat-lost', fx);
   }
 
   end(reason: RefusalReason, fx: SessionEffects): void {
@@ -205,7 +175,11 @@ export class SessionCore {
   }
 
   /** Sends what may be sent of one read. @returns false when it stopped because `hasRoom` said so */
-  deliver(commands: readonly QueuedCommand[], { now, hasRoom }: { readonly now: number; readonly hasRoom: () => boolean }, fx: SessionEffects): boolean {
+  deliver(
+    commands: readonly QueuedCommand[],
+    { now, hasRoom }: { readonly now: number; readonly hasRoom: () => boolean },
+    fx: SessionEffects,
+  ): boolean {
     if (!this.isDeliverable) return true;
     this.#delivery ??= new Delivery();
     const delivery = this.#delivery;
@@ -252,22 +226,15 @@ export class SessionCore {
     if (this.#early.push(frame) > mostEarlyFrames) this.end('overloaded', fx);
   }
 
-  #onOpenFrame({ frame }: AgentFrame, now: number, fx: SessionEffects): void {
+  #onOpenFrame(message: AgentFrame, now: number, fx: SessionEffects): void {
+    const { frame } = message;
     switch (frame.case) {
       case 'heartbeat':
         return fx.send({ frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now) } } });
       case 'commandAck':
-        fx.ack(ackRow(this, frame.value));
-        if (this.#delivery?.onAck(frame.value.commandId) === true) fx.wake();
-        return;
       case 'commandReject':
-        fx.reject(rejectRow(this, frame.value));
-        if (this.#delivery?.onEnd(frame.value.commandId) === true) fx.wake();
-        return;
       case 'commandResult':
-        fx.result(resultRow(this, frame.value));
-        if (this.#delivery?.onEnd(frame.value.commandId) === true) fx.wake();
-        return;
+        return this.#onCommandSaid(frame, fx);
       case 'status':
         return this.#onStatus(frame.value, fx);
       case 'trustRefused':
@@ -278,6 +245,18 @@ export class SessionCore {
       case undefined:
         return;
     }
+  }
+
+  #onCommandSaid(
+    frame: Extract<AgentFrame['frame'], { case: 'commandAck' | 'commandReject' | 'commandResult' }>,
+    fx: SessionEffects,
+  ): void {
+    if (frame.case === 'commandAck') fx.ack(ackRow(this, frame.value));
+    else if (frame.case === 'commandReject') fx.reject(rejectRow(this, frame.value));
+    else fx.result(resultRow(this, frame.value));
+    const { commandId } = frame.value;
+    const madeRoom = frame.case === 'commandAck' ? this.#delivery?.onAck(commandId) : this.#delivery?.onEnd(commandId);
+    if (madeRoom === true) fx.wake();
   }
 
   #onStatus(status: StatusReport, fx: SessionEffects): void {
@@ -296,26 +275,10 @@ export class SessionCore {
   }
 
   #sendWelcome(trust: PublishedTrust | null, now: number, fx: SessionEffects): void {
-    const { gatewayId, capabilities, timing } = this.#terms;
-    const isNewer = trust !== null && trust.version > this.#trustHeld;
-    if (isNewer) this.#trustSent = trust.version;
-    const bundle = isNewer ? { trust: { body: trust.body, signature: fromBinary(SignatureSchema, trust.signature) } } : {};
-    fx.send({
-      frame: {
-        case: 'welcome',
-        value: {
-          protocolVersion: this.#version,
-          capabilities: [...capabilities],
-          upgradeRequired: this.#isRestricted,
-          serverTimeMs: BigInt(now),
-          epoch: BigInt(this.#epoch),
-          heartbeatIntervalMs: timing.heartbeatIntervalMs,
-          reconnectWindowMs: timing.reconnectWindowMs,
-          gatewayId,
-          ...bundle,
-        },
-      },
-    });
+    const newer = trust !== null && trust.version > this.#trustHeld ? trust : null;
+    if (newer !== null) this.#trustSent = newer.version;
+    const { epoch } = this;
+    fx.send(welcomeFrame(this.#terms, { protocolVersion: this.#version, upgradeRequired: this.#isRestricted, epoch, trust: newer, now }));
   }
 
   #sendCommand(command: QueuedCommand, fx: SessionEffects): void {

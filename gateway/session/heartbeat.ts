@@ -34,7 +34,8 @@ export function answerHeartbeat(message: Uint8Array, now: number): Buffer | null
   if (message[0] !== heartbeatTag || message[1] !== message.length - 2 || message[2] !== sequenceTag) return null;
   const sequenceEnd = varintEnd(message, 3);
   if (sequenceEnd === -1) return null;
-  if (sequenceEnd !== message.length && (message[sequenceEnd] !== timeTag || varintEnd(message, sequenceEnd + 1) !== message.length)) return null;
+  if (sequenceEnd !== message.length && (message[sequenceEnd] !== timeTag || varintEnd(message, sequenceEnd + 1) !== message.length))
+    return null;
   return writeAck(message, sequenceEnd, now);
 }
 

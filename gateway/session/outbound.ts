@@ -5,7 +5,7 @@
 import type { ServerHttp2Stream } from 'node:http2';
 import { encodeMessage, ServerFrameSchema } from '../../proto/index.ts';
 import { frameMessage } from '../grpc/message.ts';
-import type { ServerFrameInit } from './core.ts';
+import type { ServerFrameInit } from './contract.ts';
 
 export const outboundLimits = Object.freeze({
   /** Bytes queued before the session ends. */

@@ -64,7 +64,9 @@ export class Presence {
   }
 
   async #flush(): Promise<void> {
-    const changed = [...this.#options.sessions()].filter((session) => session.unwritten !== null || session.writtenSeenAt !== session.lastSeenAt);
+    const changed = [...this.#options.sessions()].filter(
+      (session) => session.unwritten !== null || session.writtenSeenAt !== session.lastSeenAt,
+    );
     for (let at = 0; at < changed.length; at += presenceTiming.rowsPerStatement) {
       if (!(await this.#write(changed.slice(at, at + presenceTiming.rowsPerStatement)))) return;
     }
@@ -92,7 +94,7 @@ function take(session: PresentSession): SessionTouch {
 }
 
 /** Not written: due again, below what was reported since. */
-function putBack(session: PresentSession, { sessionId: _, lastSeenAt: __, ...report }: SessionTouch): void {
+function putBack(session: PresentSession, { sessionId: _sessionId, lastSeenAt: _lastSeenAt, ...report }: SessionTouch): void {
   session.writtenSeenAt = 0;
   session.unwritten = session.unwritten === null ? report : mergeReports(report, session.unwritten);
 }

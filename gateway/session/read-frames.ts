@@ -4,7 +4,15 @@
  */
 import { toBinary } from '@bufbuild/protobuf';
 import { AnySchema } from '@bufbuild/protobuf/wkt';
-import { bounds, type CommandAck, type CommandReject, CommandRejectReason, type CommandResult, type Hello } from '../../proto/index.ts';
+import {
+  bounds,
+  type CommandAck,
+  CommandOutcome,
+  type CommandReject,
+  CommandRejectReason,
+  type CommandResult,
+  type Hello,
+} from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import type { CommandAckRow, CommandRejectRow, CommandResultRow } from './store.ts';
 
@@ -21,7 +29,6 @@ const lastInstant = 253_402_300_799_000;
 const bad = (what: string): Error => refusal('undecodable-frame', { message: `${what} is not what the protocol says` });
 
 /** Control characters except tab and line feed are dropped: PostgreSQL refuses NUL, and nobody needs the rest. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed
 const controls = /[\u0000-\u0008\u000b-\u001f\u007f\ud800-\udfff]/gu;
 
 const text = (value: string, longest = longestText): string => value.slice(0, longest).replace(controls, '');
@@ -62,17 +69,22 @@ export const rejectRow = ({ nodeId, epoch }: SessionKey, reject: CommandReject):
   detail: text(reject.detail),
 });
 
+/** An end this version does not know is a failure. */
+const isOutcome = (outcome: CommandOutcome): boolean => outcome !== CommandOutcome.UNSPECIFIED && CommandOutcome[outcome] !== undefined;
+
 export function resultRow({ nodeId, epoch }: SessionKey, result: CommandResult): CommandResultRow {
   const payload = result.payload === undefined ? null : toBinary(AnySchema, result.payload);
   if (payload !== null && payload.length > bounds.commandResultPayload) {
-    throw refusal('frame-too-large', { message: `a result of ${payload.length} bytes exceeds the bound of ${bounds.commandResultPayload}` });
+    throw refusal('frame-too-large', {
+      message: `a result of ${payload.length} bytes exceeds the bound of ${bounds.commandResultPayload}`,
+    });
   }
   if (result.bodySha256.length !== 32) throw bad('the body digest of a result');
   return {
     nodeId,
     epoch,
     commandId: commandId(result.commandId),
-    outcome: result.outcome >= 1 && result.outcome <= 4 ? result.outcome : 2,
+    outcome: isOutcome(result.outcome) ? result.outcome : CommandOutcome.FAILED,
     payload,
     errorCode: text(result.errorCode, 128),
     errorMessage: text(result.errorMessage),
@@ -99,7 +111,8 @@ const mostCapabilities = 128;
 
 export function readHello(hello: Hello): HelloFacts {
   const capabilities = [...new Set(hello.capabilities)];
-  if (capabilities.length > mostCapabilities || !capabilities.every((name) => /^[a-z0-9][a-z0-9.-]{0,62}$/.test(name))) throw bad('a capability');
+  if (capabilities.length > mostCapabilities || !capabilities.every((name) => /^[a-z0-9][a-z0-9.-]{0,62}$/.test(name)))
+    throw bad('a capability');
   return {
     protocol: { min: hello.protoMin, max: hello.protoMax },
     daemonVersion: text(hello.daemonVersion, 64),
@@ -112,7 +125,13 @@ export function readHello(hello: Hello): HelloFacts {
 }
 
 /** The digest of an approver set and its epoch travel together or not at all. */
-export function approverSet({ approverSetEpoch, approverSetSha256 }: { readonly approverSetEpoch: bigint; readonly approverSetSha256: Uint8Array }): {
+export function approverSet({
+  approverSetEpoch,
+  approverSetSha256,
+}: {
+  readonly approverSetEpoch: bigint;
+  readonly approverSetSha256: Uint8Array;
+}): {
   readonly approverSetEpoch: number | null;
   readonly approverSetSha256: Uint8Array | null;
 } {

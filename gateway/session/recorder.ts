@@ -8,6 +8,7 @@
  */
 import { codeOf, errorTable } from '../../domain/errors.ts';
 import type { Scheduler } from '../scheduler.ts';
+import type { Said } from './contract.ts';
 import type { CommandAckRow, CommandRejectRow, CommandResultRow, RecordedBatch, SessionBatch } from './store.ts';
 
 export interface RecordingSession {
@@ -16,11 +17,6 @@ export interface RecordingSession {
   /** The database refuses what this session said. */
   onRefused(error: unknown): void;
 }
-
-type Said =
-  | { readonly kind: 'ack'; readonly row: CommandAckRow }
-  | { readonly kind: 'reject'; readonly row: CommandRejectRow }
-  | { readonly kind: 'result'; readonly row: CommandResultRow };
 
 type Item = Said & { readonly session: RecordingSession };
 

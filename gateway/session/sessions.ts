@@ -12,14 +12,16 @@ import { refusal } from '../grpc/refusals.ts';
 import type { GatewayLog } from '../log.ts';
 import type { GatewayMetrics } from '../metrics.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { AgentSession, type SessionHost, type SessionPeer } from './agent-session.ts';
-import type { SessionTerms } from './core.ts';
+import { AgentSession } from './agent-session.ts';
+import type { Said, SessionHost, SessionPeer, SessionTerms } from './contract.ts';
 import { DatabaseWatch } from './database-watch.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { createLimiter } from './limiter.ts';
+import { openingRow } from './opening-row.ts';
 import { Presence } from './presence.ts';
 import type { HelloFacts } from './read-frames.ts';
 import { Recorder } from './recorder.ts';
+import { inTurns, sendSlots } from './spread.ts';
 import type { PublishedTrust, Revocation, SessionStore } from './store.ts';
 import { TrustFeed } from './trust-feed.ts';
 
@@ -35,10 +37,7 @@ export interface SessionsOptions {
   onTrust?(trust: PublishedTrust): void;
 }
 
-/** Sessions handled in one turn of the loop when all are told something. */
-const perTurn = 200;
-
-export class Sessions implements SessionHost {
+export class Sessions implements SessionHost<AgentSession> {
   readonly terms: SessionTerms;
   readonly random: () => number;
   readonly database: DatabaseWatch;
@@ -62,12 +61,15 @@ export class Sessions implements SessionHost {
     this.random = options.random;
     this.database = new DatabaseWatch(scheduler.now);
     const watch = <T>(work: () => Promise<T>): Promise<T> => this.database.watch(work);
-    this.#trust = new TrustFeed(() => watch(() => store.publishedTrust()), (trust) => this.#broadcastTrust(trust));
+    this.#trust = new TrustFeed(
+      () => watch(() => store.publishedTrust()),
+      (trust) => this.#broadcastTrust(trust),
+    );
     this.#recorder = new Recorder({
       record: (batch) => watch(() => store.record(batch)),
       scheduler,
       onUnknown: (commandIds) => options.log.warn({ commandIds }, 'results of no known command, or of another body'),
-      onRoom: () => this.#each((session) => session.onRoom()),
+      onRoom: () => inTurns(this.#all, (session) => session.onRoom()),
     });
     this.#dispatcher = new Dispatcher({
       scheduler,
@@ -117,8 +119,6 @@ export class Sessions implements SessionHost {
     return session;
   }
 
-  // — what sessions ask
-
   open(session: AgentSession, hello: HelloFacts): void {
     void this.#open(session, hello).catch((error: unknown) => {
       this.#options.log.debug({ nodeId: session.nodeId, err: error }, 'session refused');
@@ -126,7 +126,7 @@ export class Sessions implements SessionHost {
     });
   }
 
-  record(session: AgentSession, said: Parameters<SessionHost['record']>[1]): void {
+  record(session: AgentSession, said: Said): void {
     this.#recorder.push(session, said);
   }
 
@@ -140,8 +140,9 @@ export class Sessions implements SessionHost {
 
   trustRefused(session: AgentSession, refused: TrustRefused): void {
     this.#options.metrics.trustRefused();
-    const { reason, offeredVersion, heldVersion } = refused;
-    this.#options.log.warn({ nodeId: session.nodeId, reason, offeredVersion: String(offeredVersion), heldVersion: String(heldVersion) }, 'a daemon refuses the trust bundle');
+    const { reason, detail, offeredVersion, heldVersion } = refused;
+    const fields = { nodeId: session.nodeId, reason, detail, offeredVersion: String(offeredVersion), heldVersion: String(heldVersion) };
+    this.#options.log.warn(fields, 'a daemon refuses the trust bundle');
   }
 
   ended(session: AgentSession, reason: string): void {
@@ -161,8 +162,6 @@ export class Sessions implements SessionHost {
     if (session.isRecorded) this.#recordEnd(session);
     this.#options.onClosed(session.stream, wasUseful);
   }
-
-  // — what the gateway tells
 
   /** One second has passed. */
   sweep(): void {
@@ -201,7 +200,7 @@ export class Sessions implements SessionHost {
   /** Tells every session to leave within the window, each in its own slot, before anything else is done (B37). */
   startDrain(windowMs: number, reason: string): void {
     this.#isDraining = true;
-    this.#sendSlots([...this.#all], windowMs, reason);
+    sendSlots([...this.#all], { windowMs, reason });
   }
 
   endAll(): void {
@@ -221,8 +220,6 @@ export class Sessions implements SessionHost {
     this.#presence.close();
   }
 
-  // — inside
-
   /** A fleet has one issuer, or two: one string for all its sessions. */
   #withSharedIssuer(peer: SessionPeer): SessionPeer {
     if (peer.certIssuer !== this.#lastIssuer) this.#lastIssuer = peer.certIssuer;
@@ -231,34 +228,16 @@ export class Sessions implements SessionHost {
 
   async #open(session: AgentSession, hello: HelloFacts): Promise<void> {
     const { store } = this.#options;
-    const { peer } = session;
     const opened = await this.#opens(async () => {
       // It may have left while it waited.
       if (session.core.phase !== 'opening') return null;
-      return this.database.watch(() =>
-        store.openSession({
-          sessionId: session.id,
-          nodeId: peer.nodeId,
-          gatewayId: this.terms.gatewayId,
-          role: peer.role,
-          certIssuer: peer.certIssuer,
-          certSerial: peer.certSerial,
-          peer: peer.address,
-          bootId: hello.bootId,
-          daemonVersion: hello.daemonVersion,
-          protoMax: hello.protocol.max,
-          capabilities: hello.capabilities,
-          trustVersion: hello.trustVersion,
-          approverSetEpoch: hello.approverSetEpoch,
-          approverSetSha256: hello.approverSetSha256,
-          now: this.now(),
-        }),
-      );
+      const row = openingRow(session, { hello, gatewayId: this.terms.gatewayId, now: this.now() });
+      return this.database.watch(() => store.openSession(row));
     });
     if (opened === null) return;
     session.isRecorded = true;
     const trust = await this.#trust.fresh();
-    if (session.core.phase !== 'opening') return void this.#recordEnd(session);
+    if (session.core.phase !== 'opening') return this.#recordEnd(session);
     session.onOpened(opened, trust);
     this.#options.metrics.sessionOpened();
     this.#takeOver(session);
@@ -291,32 +270,18 @@ export class Sessions implements SessionHost {
 
   #broadcastTrust(trust: PublishedTrust): void {
     this.#options.onTrust?.(trust);
-    this.#each((session) => session.onTrust(trust));
-  }
-
-  /** A few hundred at a time, so that live sessions do not wait for a whole fleet to be told. */
-  #each(tell: (session: AgentSession) => void): void {
-    const sessions = [...this.#all];
-    const next = (): void => {
-      for (const session of sessions.splice(0, perTurn)) tell(session);
-      if (sessions.length > 0) setImmediate(next);
-    };
-    next();
-  }
-
-  #sendSlots(sessions: readonly AgentSession[], windowMs: number, reason: string): void {
-    const slotMs = windowMs / Math.max(1, sessions.length);
-    sessions.forEach((session, at) => {
-      session.onDrainSlot({ afterMs: Math.floor(at * slotMs), windowMs: Math.max(1, Math.ceil(slotMs)), reason });
-    });
+    inTurns(this.#all, (session) => session.onTrust(trust));
   }
 
   /** Cut off for long: nodes are sent away over a heartbeat and may find a gateway that is not. */
   #release(): void {
     const released = [...this.#all].filter((session) => session.core.phase === 'open');
     if (released.length === 0) return;
-    this.#options.log.error({ sessions: released.length, awayForMs: this.database.awayForMs }, 'the database is away for too long: sessions are released');
-    this.#sendSlots(released, this.terms.timing.heartbeatIntervalMs, 'database-unavailable');
+    this.#options.log.error(
+      { sessions: released.length, awayForMs: this.database.awayForMs },
+      'the database is away for too long: sessions are released',
+    );
+    sendSlots(released, { windowMs: this.terms.timing.heartbeatIntervalMs, reason: 'database-unavailable' });
   }
 
   #recordEnd(session: AgentSession): void {

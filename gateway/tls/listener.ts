@@ -6,8 +6,14 @@
  * memory, half-done handshakes.
  */
 import { constants as cryptoConstants } from 'node:crypto';
-import { createSecureServer, type Http2SecureServer, type SecureServerOptions, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
 import type { IncomingHttpHeaders } from 'node:http2';
+import {
+  createSecureServer,
+  type Http2SecureServer,
+  type SecureServerOptions,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { Scheduler } from '../scheduler.ts';
@@ -90,7 +96,11 @@ export function createDaemonListener(options: ListenerOptions): DaemonListener {
   };
 }
 
-const pemOf = ({ key, cert, ca }: CheckedMaterial): { key: string | Buffer; cert: string | Buffer; ca: string | Buffer } => ({ key, cert, ca });
+const pemOf = ({ key, cert, ca }: CheckedMaterial): { key: string | Buffer; cert: string | Buffer; ca: string | Buffer } => ({
+  key,
+  cert,
+  ca,
+});
 
 function createAdmission(http2: Http2SecureServer, { scheduler, handshakesAtATime = 8 }: ListenerOptions): Admission {
   const admission = new Admission({

@@ -29,7 +29,8 @@ export interface CheckedMaterial {
  */
 export function checkMaterial(material: TlsMaterial, current: CheckedMaterial | null): CheckedMaterial {
   const ca = material.ca ?? current?.ca;
-  if (ca === undefined) throw new ControlError('INVALID_CONFIG', 'the listener needs the node authorities (ca)', { details: { reason: 'no-node-ca' } });
+  if (ca === undefined)
+    throw new ControlError('INVALID_CONFIG', 'the listener needs the node authorities (ca)', { details: { reason: 'no-node-ca' } });
   try {
     createSecureContext({ key: material.key, cert: material.cert, ca });
     return Object.freeze({ key: material.key, cert: material.cert, ca, anchors: parsePemCertificates(String(ca)) });

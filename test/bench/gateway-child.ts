@@ -43,7 +43,14 @@ const emptyStore: SessionStore = {
 
 async function startOurs({ key, cert, ca }: ChildConfig): Promise<number> {
   const services = { join: async (request: Uint8Array) => request, renew: async (request: Uint8Array) => request };
-  const gateway = createGateway({ tls: { key, cert, ca }, trustDomain, gatewayId: 'bench', store: emptyStore, services, timing: { silentForMs: 3_600_000 } });
+  const gateway = createGateway({
+    tls: { key, cert, ca },
+    trustDomain,
+    gatewayId: 'bench',
+    store: emptyStore,
+    services,
+    timing: { silentForMs: 3_600_000 },
+  });
   return (await gateway.listen({ host: '127.0.0.1', port: 0 })).port;
 }
 
@@ -89,7 +96,12 @@ pauses.enable();
 function figures(): ChildFigures {
   (globalThis as { gc?: () => void }).gc?.();
   const { user, system } = process.cpuUsage();
-  const found = { memoryBytes: privateMemory(), heapBytes: process.memoryUsage().heapUsed, cpuMicros: user + system, longestPauseMs: pauses.max / 1e6 };
+  const found = {
+    memoryBytes: privateMemory(),
+    heapBytes: process.memoryUsage().heapUsed,
+    cpuMicros: user + system,
+    longestPauseMs: pauses.max / 1e6,
+  };
   pauses.reset();
   return found;
 }

@@ -103,7 +103,10 @@ export function openSession(port: number, leaf: TestLeaf): Promise<LoadSession> 
 }
 
 /** Opens many, so many handshakes at a time. */
-export async function openSessions(port: number, { count, leaves: certificates, atATime = 32 }: { count: number; leaves: readonly TestLeaf[]; atATime?: number }): Promise<LoadSession[]> {
+export async function openSessions(
+  port: number,
+  { count, leaves: certificates, atATime = 32 }: { count: number; leaves: readonly TestLeaf[]; atATime?: number },
+): Promise<LoadSession[]> {
   const sessions: LoadSession[] = [];
   let started = 0;
   const worker = async (): Promise<void> => {

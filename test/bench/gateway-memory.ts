@@ -1,5 +1,5 @@
 /** Memory of an idle mutual-TLS session: the gateway against node:http2 that does nothing with it. */
-import { BenchServer, closeSessions, createCertificates, type Certificates, type Figure, openSessions, pause } from './gateway-load.ts';
+import { BenchServer, type Certificates, closeSessions, createCertificates, type Figure, openSessions, pause } from './gateway-load.ts';
 
 export interface MemoryOptions {
   readonly sessions?: number;
@@ -9,7 +9,11 @@ export interface MemoryOptions {
 const limit = 1.15;
 
 /** The slope between a quarter and all of the sessions: what a process needs to start, and what its allocator keeps, drops out. */
-async function measure(mode: 'ours' | 'bare', { config, leaves }: Certificates, { sessions = 2_000, idleMs = 2_500 }: MemoryOptions): Promise<{ total: number; heap: number }> {
+async function measure(
+  mode: 'ours' | 'bare',
+  { config, leaves }: Certificates,
+  { sessions = 2_000, idleMs = 2_500 }: MemoryOptions,
+): Promise<{ total: number; heap: number }> {
   const server = await BenchServer.start({ ...config, mode });
   const quarter = Math.floor(sessions / 4);
   const first = await openSessions(server.port, { count: quarter, leaves: leaves.slice(0, quarter) });
@@ -35,6 +39,12 @@ export async function figure(options: MemoryOptions = {}): Promise<Figure> {
     ratio,
     goal: `<= ${limit}`,
     holds: ratio <= limit,
-    detail: { sessions: options.sessions ?? 2_000, oursKiB: kib(ours.total), bareKiB: kib(bare.total), oursHeapKiB: kib(ours.heap), bareHeapKiB: kib(bare.heap) },
+    detail: {
+      sessions: options.sessions ?? 2_000,
+      oursKiB: kib(ours.total),
+      bareKiB: kib(bare.total),
+      oursHeapKiB: kib(ours.heap),
+      bareHeapKiB: kib(bare.heap),
+    },
   };
 }

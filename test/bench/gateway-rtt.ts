@@ -1,5 +1,16 @@
 /** CPU time of one small frame and its answer: Heartbeat and HeartbeatAck against an echo of the same bytes by bare node:http2. */
-import { BenchServer, closeSessions, createCertificates, type Certificates, type Figure, heartbeatBytes, type LoadSession, median, openSessions, pause } from './gateway-load.ts';
+import {
+  BenchServer,
+  type Certificates,
+  closeSessions,
+  createCertificates,
+  type Figure,
+  heartbeatBytes,
+  type LoadSession,
+  median,
+  openSessions,
+  pause,
+} from './gateway-load.ts';
 
 export interface RttOptions {
   readonly sessions?: number;
@@ -39,7 +50,11 @@ function closedLoop(sessions: readonly LoadSession[], { inFlight, durationMs }: 
   });
 }
 
-async function measure(server: BenchServer, sessions: readonly LoadSession[], { inFlight = 64, durationMs = 2_000 }: RttOptions): Promise<Round> {
+async function measure(
+  server: BenchServer,
+  sessions: readonly LoadSession[],
+  { inFlight = 64, durationMs = 2_000 }: RttOptions,
+): Promise<Round> {
   const before = await server.cpuMicros();
   const startedAt = performance.now();
   const done = await closedLoop(sessions, { inFlight, durationMs });
@@ -47,7 +62,11 @@ async function measure(server: BenchServer, sessions: readonly LoadSession[], { 
   return { cpuMicrosPerRoundTrip: ((await server.cpuMicros()) - before) / done, perSecond: done / seconds };
 }
 
-async function open(mode: 'ours' | 'bare', { config, leaves }: Certificates, count: number): Promise<{ server: BenchServer; sessions: LoadSession[] }> {
+async function open(
+  mode: 'ours' | 'bare',
+  { config, leaves }: Certificates,
+  count: number,
+): Promise<{ server: BenchServer; sessions: LoadSession[] }> {
   const server = await BenchServer.start({ ...config, mode });
   return { server, sessions: await openSessions(server.port, { count, leaves }) };
 }

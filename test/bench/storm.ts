@@ -5,7 +5,18 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { BenchServer, type Certificates, closeSessions, createCertificates, type Figure, heartbeatBytes, type LoadSession, openSessions, pause, percentile } from './gateway-load.ts';
+import {
+  BenchServer,
+  type Certificates,
+  closeSessions,
+  createCertificates,
+  type Figure,
+  heartbeatBytes,
+  type LoadSession,
+  openSessions,
+  pause,
+  percentile,
+} from './gateway-load.ts';
 
 export interface StormOptions {
   readonly live?: number;
@@ -60,7 +71,11 @@ function startPacing(sessions: readonly LoadSession[], perSecond: number): { tak
   };
 }
 
-async function measure(mode: 'ours' | 'bare', certificates: Certificates, { live = 500, arriving = 2_000, perSecond = 500 }: StormOptions): Promise<Felt> {
+async function measure(
+  mode: 'ours' | 'bare',
+  certificates: Certificates,
+  { live = 500, arriving = 2_000, perSecond = 500 }: StormOptions,
+): Promise<Felt> {
   const server = await BenchServer.start({ ...certificates.config, mode });
   const sessions = await openSessions(server.port, { count: live, leaves: certificates.leaves });
   const pacing = startPacing(sessions, perSecond);
@@ -72,7 +87,7 @@ async function measure(mode: 'ours' | 'bare', certificates: Certificates, { live
   const client = await startStormClient();
   pacing.take();
   const startedAt = performance.now();
-  client.send({ port: server.port, leaves: certificates.leaves.slice(live, live + arriving).map(({ key: _, ...leaf }) => leaf) });
+  client.send({ port: server.port, leaves: certificates.leaves.slice(live, live + arriving).map(({ key: _key, ...leaf }) => leaf) });
   await once(client, 'message');
   const seconds = (performance.now() - startedAt) / 1_000;
   const stormed = pacing.take();

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { laneWindows } from '../../domain/commands/kinds.ts';
 import { Delivery } from '../../gateway/session/delivery.ts';
-import { Dispatcher, dispatchLimits, type DispatchSession } from '../../gateway/session/dispatcher.ts';
+import { Dispatcher, type DispatchSession, dispatchLimits } from '../../gateway/session/dispatcher.ts';
 import type { QueuedCommand } from '../../gateway/session/store.ts';
 import { ManualScheduler } from './manual-scheduler.ts';
 import { MemoryStore, signatureBytes } from './memory-store.ts';
@@ -44,7 +44,13 @@ describe('delivery by cursor with a window per lane', () => {
   });
 
   it('lets a lane wait without holding up another', () => {
-    const log = [command(1, { lane: 'power' }), command(2, { lane: 'power' }), command(3), command(4, { lane: 'bulk' }), command(5, { lane: 'power' })];
+    const log = [
+      command(1, { lane: 'power' }),
+      command(2, { lane: 'power' }),
+      command(3),
+      command(4, { lane: 'bulk' }),
+      command(5, { lane: 'power' }),
+    ];
     const delivery = new Delivery();
     assert.deepEqual(read(delivery, log), [1, 3, 4]);
     delivery.onAck('c1');
@@ -90,7 +96,9 @@ describe('delivery by cursor with a window per lane', () => {
         for (const choice of choices) {
           step();
           const [id] = unacked.splice(choice % Math.max(1, unacked.length), 1);
-          if (id !== undefined) choice % 2 === 0 ? delivery.onAck(id) : delivery.onEnd(id);
+          if (id === undefined) continue;
+          if (choice % 2 === 0) delivery.onAck(id);
+          else delivery.onEnd(id);
         }
         for (let left = 0; left <= log.length; left += 1) {
           step();
@@ -100,7 +108,10 @@ describe('delivery by cursor with a window per lane', () => {
         assert.equal(sent.length, log.length);
         for (const lane of ['control', 'power', 'bulk']) {
           const ofLane = sent.filter((seq) => names[seq - 1] === lane);
-          assert.deepEqual(ofLane, [...ofLane].sort((a, b) => a - b));
+          assert.deepEqual(
+            ofLane,
+            [...ofLane].sort((a, b) => a - b),
+          );
         }
       }),
     );
@@ -176,7 +187,8 @@ describe('the dispatcher', () => {
   it('reads past a long row of a lane that waits', async () => {
     const { store, dispatcher } = setUp();
     store.epochs.set('node-1', 1);
-    for (let at = 0; at < dispatchLimits.rowsPerNode * 3; at += 1) store.enqueue('node-1', { id: `p${at}`, lane: 'power', kind: 'node.reboot' });
+    for (let at = 0; at < dispatchLimits.rowsPerNode * 3; at += 1)
+      store.enqueue('node-1', { id: `p${at}`, lane: 'power', kind: 'node.reboot' });
     store.enqueue('node-1', { id: 'urgent' });
     const session = new Session('node-1', 1);
     dispatcher.wake(session);
@@ -256,7 +268,10 @@ describe('the dispatcher', () => {
       if (at % 3 === 0) await dispatcher.run();
     }
     await dispatcher.run();
-    assert.deepEqual(session.delivered, Array.from({ length: 10 }, (_, at) => `c${at}`));
+    assert.deepEqual(
+      session.delivered,
+      Array.from({ length: 10 }, (_, at) => `c${at}`),
+    );
   });
 
   it('keeps its cursors when the database is away, and loses no wake that comes in between', async () => {
@@ -267,7 +282,10 @@ describe('the dispatcher', () => {
     store.takeAway();
     dispatcher.wake(session);
     await dispatcher.run();
-    assert.deepEqual(errors.map((error) => (error as { code: string }).code), ['UNAVAILABLE']);
+    assert.deepEqual(
+      errors.map((error) => (error as { code: string }).code),
+      ['UNAVAILABLE'],
+    );
     store.bringBack();
     dispatcher.wake(session);
     await dispatcher.run();

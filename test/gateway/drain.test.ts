@@ -1,21 +1,29 @@
 import assert from 'node:assert/strict';
 import { databaseLimits } from '../../gateway/session/database-watch.ts';
-import { trustOf } from './memory-store.ts';
 import { encodeMessage, RenewRequestSchema } from '../../proto/index.ts';
 import { dial, nodeLeaf, openAgent, servicePath, TestAgent, TestCall } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
+import { trustOf } from './memory-store.ts';
 import { startGateway } from './start-gateway.ts';
 
 describe('leaving', () => {
   it('B33, B37, B38 tells every daemon its own slot before anything else, and gives none a new command', async () => {
     const scheduler = new ManualScheduler();
     const { gateway, port, authorities, store } = await startGateway({ scheduler });
-    const opened = await Promise.all(Array.from({ length: 20 }, async (_, at) => openAgent({ port, leaf: await nodeLeaf(authorities, `node-${at}`) })));
+    const opened = await Promise.all(
+      Array.from({ length: 20 }, async (_, at) => openAgent({ port, leaf: await nodeLeaf(authorities, `node-${at}`) })),
+    );
     const draining = gateway.drain({ windowMs: 10_000, endAfterMs: 12_000 });
     const slots = await Promise.all(opened.map(async ({ agent }) => agent.expect('drain')));
-    assert.deepEqual(slots.map(({ afterMs }) => afterMs).sort((a, b) => a - b), Array.from({ length: 20 }, (_, at) => at * 500));
-    assert.ok(slots.every(({ windowMs }) => windowMs === 500), 'no tenth of the window gets more than its share');
+    assert.deepEqual(
+      slots.map(({ afterMs }) => afterMs).sort((a, b) => a - b),
+      Array.from({ length: 20 }, (_, at) => at * 500),
+    );
+    assert.ok(
+      slots.every(({ windowMs }) => windowMs === 500),
+      'no tenth of the window gets more than its share',
+    );
     store.enqueue('node-3', { id: 'late' });
     gateway.sessions.poke('sweep');
     await turns();
@@ -39,7 +47,9 @@ describe('leaving', () => {
 
   it('B04 closes in time with many sessions, and every client saw GOAWAY', async () => {
     const { gateway, port, authorities } = await startGateway();
-    const opened = await Promise.all(Array.from({ length: 100 }, async (_, at) => openAgent({ port, leaf: await nodeLeaf(authorities, `node-${at}`) })));
+    const opened = await Promise.all(
+      Array.from({ length: 100 }, async (_, at) => openAgent({ port, leaf: await nodeLeaf(authorities, `node-${at}`) })),
+    );
     let goaways = 0;
     for (const { agent } of opened) agent.session.once('goaway', () => void (goaways += 1));
     await gateway.close();

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
+import { ControlError } from '../../domain/errors.ts';
 import { hour } from '../../domain/time.ts';
 import { RenewLimit, renewsPerHour } from '../../gateway/renew-limit.ts';
 import { feedTiming, RevocationFeed } from '../../gateway/revocation/feed.ts';
-import { databaseLimits, DatabaseWatch } from '../../gateway/session/database-watch.ts';
+import { DatabaseWatch, databaseLimits } from '../../gateway/session/database-watch.ts';
 import { createLimiter } from '../../gateway/session/limiter.ts';
 import { parsePoke } from '../../gateway/session/notifications.ts';
 import type { Revocation } from '../../gateway/session/store.ts';
 import { TrustFeed } from '../../gateway/session/trust-feed.ts';
-import { ControlError } from '../../domain/errors.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
 import { MemoryStore, trustOf } from './memory-store.ts';
 
@@ -127,7 +127,10 @@ describe('the trust feed', () => {
 
   it('a failed read fails those who asked, and no later one', async () => {
     const store = new MemoryStore();
-    const feed = new TrustFeed(() => store.publishedTrust(), () => undefined);
+    const feed = new TrustFeed(
+      () => store.publishedTrust(),
+      () => undefined,
+    );
     store.takeAway();
     await assert.rejects(feed.fresh(), { code: 'UNAVAILABLE', message: 'the database does not answer' });
     store.bringBack();
@@ -139,11 +142,17 @@ describe('small rules of the gateway', () => {
   it('WS-014 lets a node renew six times an hour, in a window that slides', () => {
     const limit = new RenewLimit();
     for (let at = 0; at < renewsPerHour; at += 1) limit.count('node-1', at * 1_000);
-    assert.throws(() => limit.count('node-1', 10_000), (error: ControlError) => {
-      assert.deepEqual([error.code, error.details['reason'], error.details['pushbackMs']], ['RATE_LIMITED', 'renew-rate-limit', hour - 10_000]);
-      assert.equal(error.message, 'node node-1 renewed 6 times within an hour');
-      return true;
-    });
+    assert.throws(
+      () => limit.count('node-1', 10_000),
+      (error: ControlError) => {
+        assert.deepEqual(
+          [error.code, error.details['reason'], error.details['pushbackMs']],
+          ['RATE_LIMITED', 'renew-rate-limit', hour - 10_000],
+        );
+        assert.equal(error.message, 'node node-1 renewed 6 times within an hour');
+        return true;
+      },
+    );
     limit.count('node-2', 10_000);
     limit.count('node-1', hour);
     assert.throws(() => limit.count('node-1', hour), { code: 'RATE_LIMITED' });
@@ -186,12 +195,16 @@ describe('small rules of the gateway', () => {
     await turns(1);
     for (const name of ['c', 'd']) ends.get(name)?.();
     await Promise.all(all);
-    await assert.rejects(limit(async () => Promise.reject(new Error('x'))), { message: 'x' });
+    await assert.rejects(
+      limit(async () => Promise.reject(new Error('x'))),
+      { message: 'x' },
+    );
     await limit(async () => undefined);
   });
 
   it('B68 a poke that is no list of ids means: look everywhere', () => {
     assert.deepEqual(parsePoke('["a","b"]'), ['a', 'b']);
-    for (const payload of ['sweep', '', undefined, '["a",', '[1]', '{}', 'null', '"a"']) assert.equal(parsePoke(payload), 'sweep', String(payload));
+    for (const payload of ['sweep', '', undefined, '["a",', '[1]', '{}', 'null', '"a"'])
+      assert.equal(parsePoke(payload), 'sweep', String(payload));
   });
 });

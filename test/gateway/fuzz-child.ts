@@ -45,10 +45,10 @@ const acts: readonly ((connection: RawConnection, stream: number) => void)[] = [
   (connection) => void connection.open(),
   (connection, stream) => connection.data(stream, Buffer.from([0, 0, 0])),
   (connection, stream) => connection.data(stream, new Uint8Array(), true),
-  (connection) => connection.frame(8, 0, 0, Buffer.from([0, 0, 0, 0])),
+  (connection) => connection.frame({ type: 8, flags: 0, streamId: 0 }, Buffer.from([0, 0, 0, 0])),
   () => gateway.sessions.poke('sweep'),
-  () => void [...gateway.sessions.current()].at(below(5))?.stream.session?.destroy(),
-  () => void [...gateway.sessions.current()].at(below(5))?.onFenced(),
+  () => [...gateway.sessions.current()].at(below(5))?.stream.session?.destroy(),
+  () => [...gateway.sessions.current()].at(below(5))?.onFenced(),
 ];
 
 async function peer(): Promise<void> {
@@ -72,7 +72,8 @@ async function peer(): Promise<void> {
   socket.destroy();
 }
 
-for (let at = 0; at < 10; at += 1) for (let many = 0; many < 20; many += 1) store.enqueue(`node-${at}`, { id: `c-${at}-${many}`, bytes: 20_000 });
+for (let at = 0; at < 10; at += 1)
+  for (let many = 0; many < 20; many += 1) store.enqueue(`node-${at}`, { id: `c-${at}-${many}`, bytes: 20_000 });
 let left = peers;
 await Promise.all(
   Array.from({ length: 8 }, async () => {

@@ -37,29 +37,45 @@ describe('gRPC messages on a byte stream', () => {
 
   it('reads any messages in any chunks', () => {
     fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 12 }), fc.array(fc.integer({ min: 1, max: 90 }), { minLength: 1 }), (sent, sizes) => {
-        const whole = Buffer.concat(sent.map(frameMessage));
-        const chunks: Buffer[] = [];
-        for (let at = 0, turn = 0; at < whole.length; turn += 1) {
-          const size = sizes[turn % sizes.length] as number;
-          chunks.push(whole.subarray(at, at + size));
-          at += size;
-        }
-        assert.deepEqual(readAll(chunks).messages, sent.map((bytes) => Buffer.from(bytes)));
-      }),
+      fc.property(
+        fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 12 }),
+        fc.array(fc.integer({ min: 1, max: 90 }), { minLength: 1 }),
+        (sent, sizes) => {
+          const whole = Buffer.concat(sent.map(frameMessage));
+          const chunks: Buffer[] = [];
+          for (let at = 0, turn = 0; at < whole.length; turn += 1) {
+            const size = sizes[turn % sizes.length] as number;
+            chunks.push(whole.subarray(at, at + size));
+            at += size;
+          }
+          assert.deepEqual(
+            readAll(chunks).messages,
+            sent.map((bytes) => Buffer.from(bytes)),
+          );
+        },
+      ),
     );
   });
 
   it('BND-001 takes a message of exactly the bound and refuses one byte more by its prefix, before a byte of it came', () => {
     assert.equal(readAll([frameMessage(new Uint8Array(1_000))]).messages[0]?.length, 1_000);
-    assert.throws(() => readAll([Buffer.from([0, 0, 0, 3, 233])]), refusedAs('frame-too-large', 'FRAME_TOO_LARGE', /a frame of 1001 bytes exceeds the bound of 1000/));
+    assert.throws(
+      () => readAll([Buffer.from([0, 0, 0, 3, 233])]),
+      refusedAs('frame-too-large', 'FRAME_TOO_LARGE', /a frame of 1001 bytes exceeds the bound of 1000/),
+    );
     const { reader } = readAll([Buffer.from([0, 0, 0])]);
-    assert.throws(() => reader.push(Buffer.from([255, 255, 255]), { onMessage: () => undefined }), refusedAs('frame-too-large', 'FRAME_TOO_LARGE', /65535/));
+    assert.throws(
+      () => reader.push(Buffer.from([255, 255, 255]), { onMessage: () => undefined }),
+      refusedAs('frame-too-large', 'FRAME_TOO_LARGE', /65535/),
+    );
   });
 
   it('TRN-019 refuses the compressed flag and every other flag', () => {
     for (const flag of [1, 2, 0x80, 0xff]) {
-      assert.throws(() => readAll([Buffer.from([flag, 0, 0, 0, 0])]), refusedAs('compressed', 'UNSUPPORTED', /compressed messages are not accepted/));
+      assert.throws(
+        () => readAll([Buffer.from([flag, 0, 0, 0, 0])]),
+        refusedAs('compressed', 'UNSUPPORTED', /compressed messages are not accepted/),
+      );
     }
   });
 
@@ -78,12 +94,16 @@ describe('gRPC metadata', () => {
     assert.equal(decodeGrpcMessage(encoded), special);
     assert.equal(encodeGrpcMessage('100% ~ok'), '100%25 ~ok');
     assert.equal(decodeGrpcMessage('100% %zz %4'), '100% %zz %4');
-    fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => decodeGrpcMessage(encodeGrpcMessage(text)) === Buffer.from(text).toString()));
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (text) => decodeGrpcMessage(encodeGrpcMessage(text)) === Buffer.from(text).toString()),
+    );
   });
 
   it('TRN-016, TRN-022 knows the two content types and their parameters', () => {
-    for (const good of ['application/grpc', 'application/grpc+proto', 'Application/gRPC', 'application/grpc; charset=x']) assert.equal(isGrpcContentType(good), true, good);
-    for (const bad of [undefined, '', 'application/json', 'application/grpc+json', 'application/grpcx', 'text/application/grpc']) assert.equal(isGrpcContentType(bad), false, String(bad));
+    for (const good of ['application/grpc', 'application/grpc+proto', 'Application/gRPC', 'application/grpc; charset=x'])
+      assert.equal(isGrpcContentType(good), true, good);
+    for (const bad of [undefined, '', 'application/json', 'application/grpc+json', 'application/grpcx', 'text/application/grpc'])
+      assert.equal(isGrpcContentType(bad), false, String(bad));
     assert.equal(httpRefusalOf({ ':method': 'POST', 'content-type': 'application/json' }), 415);
     assert.equal(httpRefusalOf({ ':method': 'GET', 'content-type': 'application/grpc' }), 405);
     assert.equal(httpRefusalOf({ ':method': 'POST', 'content-type': 'application/grpc' }), null);
@@ -91,7 +111,13 @@ describe('gRPC metadata', () => {
 
   it('TRN-045 gives pushback under both names, rounded up to seconds for retry-after', () => {
     const wire = { grpc: 14, http: 503, reason: 'draining', message: 'x', pushbackMs: 1_001 };
-    assert.deepEqual(refusalTrailers(wire), { 'grpc-status': '14', 'grpc-message': 'x', 'x-bc-reason': 'draining', 'grpc-retry-pushback-ms': '1001', 'retry-after': '2' });
+    assert.deepEqual(refusalTrailers(wire), {
+      'grpc-status': '14',
+      'grpc-message': 'x',
+      'x-bc-reason': 'draining',
+      'grpc-retry-pushback-ms': '1001',
+      'retry-after': '2',
+    });
     assert.equal('retry-after' in refusalTrailers({ ...wire, pushbackMs: null }), false);
   });
 });

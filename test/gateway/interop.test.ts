@@ -1,11 +1,11 @@
 /** The gateway as a client nobody here wrote sees it: @grpc/grpc-js. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { Client, credentials, type ClientDuplexStream, type Metadata, type ServiceError, status as grpcStatus } from '@grpc/grpc-js';
-import { refusal } from '../../gateway/grpc/refusals.ts';
+import { Client, type ClientDuplexStream, credentials, status as grpcStatus, type Metadata, type ServiceError } from '@grpc/grpc-js';
 import { ControlError } from '../../domain/errors.ts';
+import { refusal } from '../../gateway/grpc/refusals.ts';
 import { encodePem } from '../../pki/x509/index.ts';
-import { AgentFrameSchema, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import { AgentFrameSchema, CommandOutcome, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
 import { helloFrame, nodeLeaf, servicePath, type TestLeaf } from '../harness/agent.ts';
 import { digestOf } from './memory-store.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
@@ -28,8 +28,13 @@ describe('@grpc/grpc-js as the client', () => {
 
   function clientOf(certificate: TestLeaf | null): Client {
     const { authorities, port } = running;
-    const roots = Buffer.from(encodePem('CERTIFICATE', authorities.servingCa.certificate) + encodePem('CERTIFICATE', authorities.root.certificate));
-    const tls = certificate === null ? credentials.createSsl(roots) : credentials.createSsl(roots, Buffer.from(certificate.keyPem), Buffer.from(certificate.chainPem));
+    const roots = Buffer.from(
+      encodePem('CERTIFICATE', authorities.servingCa.certificate) + encodePem('CERTIFICATE', authorities.root.certificate),
+    );
+    const tls =
+      certificate === null
+        ? credentials.createSsl(roots)
+        : credentials.createSsl(roots, Buffer.from(certificate.keyPem), Buffer.from(certificate.chainPem));
     const client = new Client(`127.0.0.1:${port}`, tls, { 'grpc.ssl_target_name_override': 'gw.test', 'grpc.enable_retries': 0 });
     clients.push(client);
     return client;
@@ -57,7 +62,10 @@ describe('@grpc/grpc-js as the client', () => {
       throw new ControlError('PERMISSION_DENIED', special, { details: { reason: 'join-refused' } });
     };
     const { error } = await join(clientOf(null), Buffer.from('x'));
-    assert.deepEqual([error?.code, error?.details, error?.metadata.get('x-bc-reason')], [grpcStatus.PERMISSION_DENIED, special, ['join-refused']]);
+    assert.deepEqual(
+      [error?.code, error?.details, error?.metadata.get('x-bc-reason')],
+      [grpcStatus.PERMISSION_DENIED, special, ['join-refused']],
+    );
     answer = async () => {
       throw refusal('services-unavailable', { pushbackMs: 1_234 });
     };
@@ -74,7 +82,8 @@ describe('@grpc/grpc-js as the client', () => {
 
   type Session = ClientDuplexStream<Buffer, Buffer>;
   const session = (client: Client): Session => client.makeBidiStreamRequest(`${servicePath}/Session`, asIs, asIs);
-  const nextFrame = async (call: Session): Promise<ServerFrame> => decodeMessage(ServerFrameSchema, ((await once(call, 'data')) as [Buffer])[0], 'serverFrame');
+  const nextFrame = async (call: Session): Promise<ServerFrame> =>
+    decodeMessage(ServerFrameSchema, ((await once(call, 'data')) as [Buffer])[0], 'serverFrame');
 
   it('ping_pong: a whole session, ended by half-close with status 0', async () => {
     const call = session(clientOf(leaf));
@@ -86,7 +95,20 @@ describe('@grpc/grpc-js as the client', () => {
     const { frame } = await nextFrame(call);
     assert.ok(frame.case === 'command' && Buffer.from(frame.value.body).equals(command.body));
     const payload = { typeUrl: 'type.googleapis.com/x', value: new Uint8Array(400_000).fill(1) };
-    call.write(Buffer.from(encodeMessage(AgentFrameSchema, { frame: { case: 'commandResult', value: { commandId: 'big', outcome: 1, payload, bodySha256: digestOf(command.body) } } }, 'agentFrame')));
+    call.write(
+      Buffer.from(
+        encodeMessage(
+          AgentFrameSchema,
+          {
+            frame: {
+              case: 'commandResult',
+              value: { commandId: 'big', outcome: CommandOutcome.SUCCEEDED, payload, bodySha256: digestOf(command.body) },
+            },
+          },
+          'agentFrame',
+        ),
+      ),
+    );
     assert.equal((await nextFrame(call)).frame.case, 'resultReceipt');
     assert.ok((running.store.results.get('big')?.payload?.length ?? 0) > 400_000);
     call.end();

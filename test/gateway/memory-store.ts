@@ -1,9 +1,21 @@
 /** The session store in memory: the same promises as over PostgreSQL (epochs, fencing, first result wins), and a switch that takes it away. */
 import { createHash } from 'node:crypto';
-import { encodeMessage } from '../../proto/index.ts';
-import { CommandBodySchema, SignatureSchema } from '../../proto/index.ts';
 import { ControlError } from '../../domain/errors.ts';
-import type { CommandResultRow, NewSession, OpenCommands, PublishedTrust, QueuedCommand, ReadCursor, RecordedBatch, Revocation, SessionBatch, SessionStore, SessionTouch, StoredDesiredState } from '../../gateway/session/store.ts';
+import type {
+  CommandResultRow,
+  NewSession,
+  OpenCommands,
+  PublishedTrust,
+  QueuedCommand,
+  ReadCursor,
+  RecordedBatch,
+  Revocation,
+  SessionBatch,
+  SessionStore,
+  SessionTouch,
+  StoredDesiredState,
+} from '../../gateway/session/store.ts';
+import { CommandBodySchema, encodeMessage, SignatureSchema } from '../../proto/index.ts';
 
 export interface StoredSession extends NewSession {
   readonly epoch: number;
@@ -20,7 +32,11 @@ interface StoredCommand {
 
 export const signatureBytes = encodeMessage(SignatureSchema, { sig: new Uint8Array(64).fill(7), kid: 'ab'.repeat(32) }, 'certificate');
 
-export const trustOf = (version: number): PublishedTrust => ({ version, body: new TextEncoder().encode(`trust-${version}`), signature: signatureBytes });
+export const trustOf = (version: number): PublishedTrust => ({
+  version,
+  body: new TextEncoder().encode(`trust-${version}`),
+  signature: signatureBytes,
+});
 
 export class MemoryStore implements SessionStore {
   readonly sessions: StoredSession[] = [];
@@ -51,11 +67,24 @@ export class MemoryStore implements SessionStore {
   }
 
   /** Appends to a node's log, as the command queue does. */
-  enqueue(nodeId: string, { id, kind = 'inventory.refresh', lane = 'control', bytes = 0 }: { id: string; kind?: string; lane?: string; bytes?: number }): QueuedCommand {
+  enqueue(
+    nodeId: string,
+    { id, kind = 'inventory.refresh', lane = 'control', bytes = 0 }: { id: string; kind?: string; lane?: string; bytes?: number },
+  ): QueuedCommand {
     const log = this.log.get(nodeId) ?? [];
     this.log.set(nodeId, log);
     const body = encodeMessage(CommandBodySchema, { commandId: id, nodeId, kind, batchId: 'x'.repeat(bytes) }, 'commandBody');
-    const command = { nodeId, seq: log.length + 1, id, kind, lane, body, signature: signatureBytes, deadline: Number.MAX_SAFE_INTEGER, state: 0 } as const;
+    const command = {
+      nodeId,
+      seq: log.length + 1,
+      id,
+      kind,
+      lane,
+      body,
+      signature: signatureBytes,
+      deadline: Number.MAX_SAFE_INTEGER,
+      state: 0,
+    } as const;
     log.push({ command, state: 0, rejectReason: null });
     return command;
   }
@@ -69,7 +98,15 @@ export class MemoryStore implements SessionStore {
   }
 
   revoke(issuer: string, serial: string): void {
-    this.revocations.push({ seq: this.revocations.length + 1, issuer, serial, nodeId: '', reason: 'test', revokedAt: Date.now(), notAfter: Number.MAX_SAFE_INTEGER });
+    this.revocations.push({
+      seq: this.revocations.length + 1,
+      issuer,
+      serial,
+      nodeId: '',
+      reason: 'test',
+      revokedAt: Date.now(),
+      notAfter: Number.MAX_SAFE_INTEGER,
+    });
   }
 
   openOf(nodeId: string): StoredSession | undefined {

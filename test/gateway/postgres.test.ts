@@ -1,15 +1,12 @@
 /** The gateway over a real PostgreSQL, with the services that write what it delivers. */
 import assert from 'node:assert/strict';
-import { connect as tcpConnect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
-import pg from 'pg';
 import { hour } from '../../domain/time.ts';
 import { fleetFacts } from '../../drizzle/queries/sessions.ts';
 import { createGateway, type Gateway } from '../../gateway/gateway.ts';
-import { listenTiming, Notifications } from '../../gateway/session/notifications.ts';
 import { createPostgresStore } from '../../gateway/session/store-postgres.ts';
 import { verifyIntent } from '../../pki/envelope/index.ts';
 import { encodePem, issueLeaf, kidOf, spkiOf } from '../../pki/x509/index.ts';
-import { type Command, CommandBodySchema, decodeMessage } from '../../proto/index.ts';
+import { type Command, CommandBodySchema, CommandOutcome, decodeMessage } from '../../proto/index.ts';
 import { cancelCommand, enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createPoker, type Poker } from '../../services/poke.ts';
 import { revokeNode } from '../../services/revocation.ts';
@@ -18,8 +15,18 @@ import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
 import { openAgent, TestAgent, type TestLeaf } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
-import { addNode, certify, command, type EnrolledNode, keyring, newKey, recordingLog, sha256, testBundle, trustDomain } from '../services/support.ts';
-import { ManualScheduler, turns } from './manual-scheduler.ts';
+import {
+  addNode,
+  certify,
+  command,
+  type EnrolledNode,
+  keyring,
+  newKey,
+  recordingLog,
+  sha256,
+  testBundle,
+  trustDomain,
+} from '../services/support.ts';
 import { noServices } from './start-gateway.ts';
 
 describe('the gateway over PostgreSQL', function () {
@@ -56,7 +63,15 @@ describe('the gateway over PostgreSQL', function () {
 
   async function publish(floorOption: number): Promise<number> {
     const keys = await testBundle();
-    const options = { db: used.db, bundle: keys, floorOption, overlapMs: 24 * hour, processId: 'test', now: Date.now(), log: recordingLog() };
+    const options = {
+      db: used.db,
+      bundle: keys,
+      floorOption,
+      overlapMs: 24 * hour,
+      processId: 'test',
+      now: Date.now(),
+      log: recordingLog(),
+    };
     return (await settleAndPublish(options)).version;
   }
 
@@ -92,10 +107,22 @@ describe('the gateway over PostgreSQL', function () {
   }
 
   const enqueue = (nodeId: string, id: string): Promise<unknown> =>
-    enqueueCommands({ db: used.db, worker, trustDomain, now: Date.now(), poke: poker.poke, commands: [command(nodeId, { id, deadlineMs: Date.now() + hour })] });
+    enqueueCommands({
+      db: used.db,
+      worker,
+      trustDomain,
+      now: Date.now(),
+      poke: poker.poke,
+      commands: [command(nodeId, { id, deadlineMs: Date.now() + hour })],
+    });
 
   const resultOf = (id: string, { seq, body }: Command) =>
-    ({ frame: { case: 'commandResult', value: { commandId: id, seq, outcome: 1, bodySha256: sha256(body), startedAtMs: 1n, finishedAtMs: 2n } } }) as const;
+    ({
+      frame: {
+        case: 'commandResult',
+        value: { commandId: id, seq, outcome: CommandOutcome.SUCCEEDED, bodySha256: sha256(body), startedAtMs: 1n, finishedAtMs: 2n },
+      },
+    }) as const;
 
   it('carries a signed command to the node by a poke, and its ack and result back in one piece', async () => {
     const { port } = await start('gw-1');
@@ -106,7 +133,14 @@ describe('the gateway over PostgreSQL', function () {
     const received = await agent.expect('command');
     const root = (await testBundle()).commandSigning;
     assert.ok(root !== undefined && received.signature !== undefined);
-    const signer = verifyIntent({ purpose: 'command', body: received.body, signature: received.signature, roots: [root.certificate.der], now: Date.now(), required: true });
+    const signer = verifyIntent({
+      purpose: 'command',
+      body: received.body,
+      signature: received.signature,
+      roots: [root.certificate.der],
+      now: Date.now(),
+      required: true,
+    });
     assert.notEqual(signer, null);
     assert.equal(decodeMessage(CommandBodySchema, received.body, 'commandBody').commandId, 'story/1');
     agent.send({ frame: { case: 'commandAck', value: { commandId: 'story/1', seq: received.seq } } });
@@ -132,7 +166,10 @@ describe('the gateway over PostgreSQL', function () {
     const { agent, welcome } = await openAgent({ port, leaf });
     assert.equal(welcome.epoch, 2n);
     const seqs = [await agent.expect('command'), await agent.expect('command')].map(({ seq, epoch }) => [seq, epoch]);
-    assert.deepEqual(seqs, [[2n, 2n], [3n, 2n]]);
+    assert.deepEqual(seqs, [
+      [2n, 2n],
+      [3n, 2n],
+    ]);
     agent.send(resultOf('again/1', one));
     assert.equal((await agent.expect('resultReceipt')).commandId, 'again/1');
     agent.close();
@@ -211,101 +248,9 @@ describe('the gateway over PostgreSQL', function () {
     agent.close();
     await used.db.query({ text: `update node_sessions set ended_at = null where node_id = 'left'` });
     await start('gw-1');
-    const rows = await used.db.query<{ reason: string }>({ text: `select end_reason as reason from node_sessions where node_id = 'left' and ended_at is null` });
+    const rows = await used.db.query<{ reason: string }>({
+      text: `select end_reason as reason from node_sessions where node_id = 'left' and ended_at is null`,
+    });
     assert.deepEqual(rows, []);
-  });
-});
-
-describe('the listening connection', function () {
-  this.timeout(60_000);
-  const used = useDatabase();
-  let proxy: Server;
-  const sockets = new Set<Socket>();
-  let isBlackHole = false;
-  let proxied: string;
-  before(async () => {
-    const target = new URL(used.url);
-    const host = target.searchParams.get('host') ?? target.hostname;
-    const path = host.startsWith('/') ? `${host}/.s.PGSQL.${target.port || 5432}` : null;
-    proxy = createServer((client) => {
-      const server = path === null ? tcpConnect(Number(target.port || 5432), host) : tcpConnect(path);
-      for (const [from, to] of [[client, server], [server, client]] as const) {
-        sockets.add(from);
-        from.on('data', (chunk: Buffer) => void (isBlackHole || to.write(chunk)));
-        from.on('error', () => undefined);
-        from.on('close', () => {
-          sockets.delete(from);
-          to.destroy();
-        });
-      }
-    });
-    await new Promise<void>((resolve) => void proxy.listen(0, '127.0.0.1', resolve));
-    const url = new URL(used.url);
-    url.searchParams.delete('host');
-    url.hostname = '127.0.0.1';
-    url.port = String((proxy.address() as AddressInfo).port);
-    proxied = url.href;
-  });
-  after(() => {
-    for (const socket of sockets) socket.destroy();
-    proxy.close();
-  });
-
-  it('B65, B67, B68 hears pokes, is never in a transaction, notices a cut and a silent death, listens again and sweeps', async () => {
-    const scheduler = new ManualScheduler();
-    const heard: unknown[] = [];
-    const lost: string[] = [];
-    const connect = async (): Promise<pg.Client> => {
-      const client = new pg.Client({ connectionString: proxied, application_name: 'listener-under-test' });
-      await client.connect();
-      return client;
-    };
-    const notifications = new Notifications({
-      gatewayId: 'gw-1',
-      scheduler,
-      connect,
-      onPoke: (nodeIds) => void heard.push(nodeIds),
-      onTrust: () => void heard.push('trust'),
-      onRevocation: () => void heard.push('revocation'),
-      onLost: (error) => void lost.push((error as Error).message),
-    });
-    const notify = (channel: string, payload: string): Promise<unknown> => used.db.query({ text: 'select pg_notify($1, $2)' }, [channel, payload]);
-    const hears = async (what: unknown): Promise<void> => {
-      await eventually(`hears ${JSON.stringify(what)}`, () => heard.some((one) => JSON.stringify(one) === JSON.stringify(what)));
-      heard.length = 0;
-    };
-    notifications.start();
-    await hears('sweep');
-    await notify('bc_gateway', '["a","b"]');
-    await hears(['a', 'b']);
-    await notify('bc_trust', '');
-    await hears('trust');
-    await notify('bc_revocation', '');
-    await hears('revocation');
-    const [state] = await used.db.query<{ open: boolean }>({ text: `select xact_start is not null as open from pg_stat_activity where application_name = 'listener-under-test'` });
-    assert.equal(state?.open, false);
-    // The canary comes back: nothing happens.
-    scheduler.advance(listenTiming.canaryMs);
-    await eventually('the canary is back', () => scheduler.pending === 1 && notifications.isListening);
-    await turns(50);
-    assert.deepEqual(lost, []);
-    // Cut by the server.
-    await used.db.query({ text: `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'listener-under-test'` });
-    await eventually('the cut is noticed', () => lost.length > 0);
-    scheduler.advance(listenTiming.retryMaxMs);
-    await hears('sweep');
-    // Kept open to nowhere: only the canary tells.
-    lost.length = 0;
-    await eventually('it listens again', () => notifications.isListening);
-    isBlackHole = true;
-    scheduler.advance(listenTiming.canaryMs);
-    await turns(20);
-    scheduler.advance(listenTiming.answerWithinMs);
-    assert.deepEqual(lost, ['the canary did not come back']);
-    isBlackHole = false;
-    scheduler.advance(listenTiming.retryMaxMs);
-    await hears('sweep');
-    await eventually('it listens again', () => notifications.isListening);
-    await notifications.close();
   });
 });

@@ -12,7 +12,13 @@ const endStreamFlag = 1;
 const endHeadersFlag = 4;
 const ackFlag = 1;
 
-export function h2Frame(type: number, flags: number, streamId: number, payload: Uint8Array = new Uint8Array()): Buffer {
+export interface FrameHead {
+  readonly type: number;
+  readonly flags: number;
+  readonly streamId: number;
+}
+
+export function h2Frame({ type, flags, streamId }: FrameHead, payload: Uint8Array = new Uint8Array()): Buffer {
   const frame = Buffer.allocUnsafe(9 + payload.length);
   frame.writeUIntBE(payload.length, 0, 3);
   frame[3] = type;
@@ -102,30 +108,30 @@ export class RawConnection {
   /** Before it, nothing is answered: the preface is the first thing a client sends. */
   start(): void {
     this.#isStarted = true;
-    this.socket.write(Buffer.concat([preface, h2Frame(frameTypes.settings, 0, 0)]));
-    if (this.#isPolite && this.counts.settings > 0) this.frame(frameTypes.settings, ackFlag, 0);
+    this.socket.write(Buffer.concat([preface, h2Frame({ type: frameTypes.settings, flags: 0, streamId: 0 })]));
+    if (this.#isPolite && this.counts.settings > 0) this.frame({ type: frameTypes.settings, flags: ackFlag, streamId: 0 });
   }
 
-  frame(type: number, flags: number, streamId: number, payload?: Uint8Array): void {
-    this.socket.write(h2Frame(type, flags, streamId, payload));
+  frame(head: FrameHead, payload?: Uint8Array): void {
+    this.socket.write(h2Frame(head, payload));
   }
 
   /** @returns the new stream's id */
   open(headers: Readonly<Record<string, string>> = sessionHeaders, { endStream = false }: { endStream?: boolean } = {}): number {
     const id = this.#nextStream;
     this.#nextStream += 2;
-    this.frame(frameTypes.headers, endHeadersFlag | (endStream ? endStreamFlag : 0), id, headerBlock(headers));
+    this.frame({ type: frameTypes.headers, flags: endHeadersFlag | (endStream ? endStreamFlag : 0), streamId: id }, headerBlock(headers));
     return id;
   }
 
   data(streamId: number, payload: Uint8Array, endStream = false): void {
-    this.frame(frameTypes.data, endStream ? endStreamFlag : 0, streamId, payload);
+    this.frame({ type: frameTypes.data, flags: endStream ? endStreamFlag : 0, streamId }, payload);
   }
 
   reset(streamId: number, code = 8): void {
     const payload = Buffer.alloc(4);
     payload.writeUInt32BE(code);
-    this.frame(frameTypes.rst, 0, streamId, payload);
+    this.frame({ type: frameTypes.rst, flags: 0, streamId }, payload);
   }
 
   #onChunk(chunk: Buffer): void {
@@ -133,18 +139,21 @@ export class RawConnection {
     while (bytes.length >= 9) {
       const length = bytes.readUIntBE(0, 3);
       if (bytes.length < 9 + length) break;
-      this.#onFrame(bytes[3] as number, bytes[4] as number, bytes.readUInt32BE(5) & 0x7fffffff, bytes.subarray(9, 9 + length));
+      this.#onFrame(
+        { type: bytes[3] as number, flags: bytes[4] as number, streamId: bytes.readUInt32BE(5) & 0x7fffffff },
+        bytes.subarray(9, 9 + length),
+      );
       bytes = bytes.subarray(9 + length);
     }
     this.#buffer = bytes.length === 0 ? null : bytes;
   }
 
-  #onFrame(type: number, flags: number, streamId: number, payload: Buffer): void {
+  #onFrame({ type, flags, streamId }: FrameHead, payload: Buffer): void {
     if (type === frameTypes.data) this.#onData(streamId, payload);
     else if (type === frameTypes.ping && (flags & ackFlag) === 0) this.#onPing(payload);
     else if (type === frameTypes.settings && (flags & ackFlag) === 0) {
       this.counts.settings += 1;
-      if (this.#isPolite && this.#isStarted) this.frame(frameTypes.settings, ackFlag, 0);
+      if (this.#isPolite && this.#isStarted) this.frame({ type: frameTypes.settings, flags: ackFlag, streamId: 0 });
     } else if (type === frameTypes.rst) {
       this.counts.resets += 1;
       this.#events.onReset?.(streamId, payload.readUInt32BE(0));
@@ -155,7 +164,7 @@ export class RawConnection {
   #onPing(payload: Buffer): void {
     this.counts.pings += 1;
     this.#events.onPing?.();
-    if (this.#isPolite) this.frame(frameTypes.ping, ackFlag, 0, payload);
+    if (this.#isPolite) this.frame({ type: frameTypes.ping, flags: ackFlag, streamId: 0 }, payload);
   }
 
   #onData(streamId: number, payload: Buffer): void {
@@ -163,7 +172,12 @@ export class RawConnection {
     if (this.#givesCredit && this.#uncredited >= 16_384) {
       const credit = Buffer.alloc(4);
       credit.writeUInt32BE(this.#uncredited);
-      this.socket.write(Buffer.concat([h2Frame(frameTypes.windowUpdate, 0, 0, credit), h2Frame(frameTypes.windowUpdate, 0, streamId, credit)]));
+      this.socket.write(
+        Buffer.concat([
+          h2Frame({ type: frameTypes.windowUpdate, flags: 0, streamId: 0 }, credit),
+          h2Frame({ type: frameTypes.windowUpdate, flags: 0, streamId }, credit),
+        ]),
+      );
       this.#uncredited = 0;
     }
     this.#events.onData?.(streamId, payload);

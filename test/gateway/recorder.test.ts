@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { Presence, presenceTiming, type PresentSession } from '../../gateway/session/presence.ts';
-import { Recorder, recorderLimits, type RecordingSession } from '../../gateway/session/recorder.ts';
+import { Presence, type PresentSession, presenceTiming } from '../../gateway/session/presence.ts';
+import { Recorder, type RecordingSession, recorderLimits } from '../../gateway/session/recorder.ts';
 import type { SessionTouch } from '../../gateway/session/store.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
 import { digestOf, MemoryStore } from './memory-store.ts';
@@ -44,7 +44,18 @@ function setUp(): Scene {
 
 const resultOf = (store: MemoryStore, id: string, epoch = 1) => {
   const command = store.enqueue('node-1', { id });
-  return { nodeId: 'node-1', epoch, commandId: id, outcome: 1, payload: null, errorCode: '', errorMessage: '', startedAt: null, finishedAt: null, bodySha256: digestOf(command.body) };
+  return {
+    nodeId: 'node-1',
+    epoch,
+    commandId: id,
+    outcome: 1,
+    payload: null,
+    errorCode: '',
+    errorMessage: '',
+    startedAt: null,
+    finishedAt: null,
+    bodySha256: digestOf(command.body),
+  };
 };
 
 async function tick({ scheduler }: Scene, ms = 10): Promise<void> {
@@ -96,7 +107,10 @@ describe('the recorder', () => {
     scene.recorder.push(good, { kind: 'result', row: resultOf(scene.store, 'b') });
     await tick(scene);
     assert.deepEqual(good.receipts, ['a', 'b']);
-    assert.deepEqual(bad.refused.map((error) => (error as { code: string }).code), ['INVALID_INPUT']);
+    assert.deepEqual(
+      bad.refused.map((error) => (error as { code: string }).code),
+      ['INVALID_INPUT'],
+    );
     assert.deepEqual(good.refused, []);
     assert.equal(scene.recorder.pending, 0);
   });
@@ -106,7 +120,8 @@ describe('the recorder', () => {
     scene.store.epochs.set('node-1', 1);
     const session = new Session();
     scene.store.takeAway();
-    for (let at = 0; at < recorderLimits.items; at += 1) scene.recorder.push(session, { kind: 'ack', row: { nodeId: 'node-1', epoch: 1, commandId: 'a', seq: at } });
+    for (let at = 0; at < recorderLimits.items; at += 1)
+      scene.recorder.push(session, { kind: 'ack', row: { nodeId: 'node-1', epoch: 1, commandId: 'a', seq: at } });
     assert.equal(scene.recorder.isFull, true);
     scene.store.bringBack();
     const drained = scene.recorder.drained();
@@ -145,7 +160,12 @@ describe('presence', () => {
     },
   });
 
-  function present(sessions: PresentSession[]): { scheduler: ManualScheduler; presence: Presence; writes: (readonly SessionTouch[])[]; answer: { ended: string[]; error: Error | null } } {
+  function present(sessions: PresentSession[]): {
+    scheduler: ManualScheduler;
+    presence: Presence;
+    writes: (readonly SessionTouch[])[];
+    answer: { ended: string[]; error: Error | null };
+  } {
     const scheduler = new ManualScheduler(0);
     const writes: (readonly SessionTouch[])[] = [];
     const answer: { ended: string[]; error: Error | null } = { ended: [], error: null };
@@ -167,7 +187,10 @@ describe('presence', () => {
     const { scheduler, writes } = present(sessions);
     scheduler.advance(presenceTiming.maxMs);
     await turns();
-    assert.deepEqual(writes.map((touches) => touches.length), [2_000]);
+    assert.deepEqual(
+      writes.map((touches) => touches.length),
+      [2_000],
+    );
     scheduler.advance(presenceTiming.maxMs);
     await turns();
     assert.equal(writes.length, 1, 'nobody was heard since');
@@ -186,7 +209,12 @@ describe('presence', () => {
     }
     scheduler.advance(presenceTiming.soonMs);
     await turns();
-    assert.deepEqual(writes, [[{ sessionId: 'a', lastSeenAt: 1, trustVersion: 4 }, { sessionId: 'b', lastSeenAt: 1, trustVersion: 4 }]]);
+    assert.deepEqual(writes, [
+      [
+        { sessionId: 'a', lastSeenAt: 1, trustVersion: 4 },
+        { sessionId: 'b', lastSeenAt: 1, trustVersion: 4 },
+      ],
+    ]);
   });
 
   it('keeps a report that was not written, below what was reported since', async () => {

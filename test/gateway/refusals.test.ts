@@ -1,10 +1,22 @@
 /** One test per row of the table (TRN-044): each refusal is provoked over real TLS and read off the wire. */
 import assert from 'node:assert/strict';
 import { ControlError, errorTable } from '../../domain/errors.ts';
-import { type RefusalReason, refusal, refusalTable, type RefusalRow, toWireRefusal } from '../../gateway/grpc/refusals.ts';
+import { type RefusalReason, type RefusalRow, refusal, refusalTable, toWireRefusal } from '../../gateway/grpc/refusals.ts';
 import { peerChainOf } from '../../gateway/tls/peer.ts';
 import { encodeMessage, RenewRequestSchema } from '../../proto/index.ts';
-import { type CallEnd, createAuthorities, dial, helloFrame, nodeLeaf, openAgent, servicePath, TestAgent, type TestAuthorities, TestCall, type TestLeaf } from '../harness/agent.ts';
+import {
+  type CallEnd,
+  createAuthorities,
+  dial,
+  helloFrame,
+  nodeLeaf,
+  openAgent,
+  servicePath,
+  TestAgent,
+  type TestAuthorities,
+  TestCall,
+  type TestLeaf,
+} from '../harness/agent.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
 import { MemoryStore } from './memory-store.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
@@ -20,7 +32,11 @@ interface Scene {
 
 type Provoke = (scene: Scene) => Promise<CallEnd>;
 
-async function sessionEnd(port: number, leaf: TestLeaf | null, act: (agent: TestAgent) => unknown = (agent) => agent.hello()): Promise<CallEnd> {
+async function sessionEnd(
+  port: number,
+  leaf: TestLeaf | null,
+  act: (agent: TestAgent) => unknown = (agent) => agent.hello(),
+): Promise<CallEnd> {
   const agent = new TestAgent({ port, leaf });
   await act(agent);
   const end = await agent.ended;
@@ -28,7 +44,14 @@ async function sessionEnd(port: number, leaf: TestLeaf | null, act: (agent: Test
   return end;
 }
 
-async function unaryEnd(port: number, { leaf = null, path = 'Join', act = (call) => call.send(Buffer.from('x')) }: { leaf?: TestLeaf | null; path?: string; act?: (call: TestCall) => void }): Promise<CallEnd> {
+async function unaryEnd(
+  port: number,
+  {
+    leaf = null,
+    path = 'Join',
+    act = (call) => call.send(Buffer.from('x')),
+  }: { leaf?: TestLeaf | null; path?: string; act?: (call: TestCall) => void },
+): Promise<CallEnd> {
   const session = dial({ port, leaf });
   const call = new TestCall(session, `${servicePath}/${path}`);
   act(call);
@@ -38,45 +61,60 @@ async function unaryEnd(port: number, { leaf = null, path = 'Join', act = (call)
   return end;
 }
 
-const withSession = (act: (agent: TestAgent) => unknown): Provoke => async ({ gateway, leaf }) => sessionEnd((await gateway()).port, leaf, act);
+const withSession =
+  (act: (agent: TestAgent) => unknown): Provoke =>
+  async ({ gateway, leaf }) =>
+    sessionEnd((await gateway()).port, leaf, act);
 
-const withLeaf = (make: (authorities: TestAuthorities) => Promise<TestLeaf>): Provoke => async ({ gateway, authorities }) =>
-  sessionEnd((await gateway()).port, await make(authorities));
+const withLeaf =
+  (make: (authorities: TestAuthorities) => Promise<TestLeaf>): Provoke =>
+  async ({ gateway, authorities }) =>
+    sessionEnd((await gateway()).port, await make(authorities));
 
 /** The database refuses the node, in the words of the queries. */
-const refusedByStore = (code: ControlError['code'], reason: string): Provoke => async ({ gateway, leaf }) => {
-  const store = new MemoryStore();
-  store.inactive.set('node-1', new ControlError(code, `refused as ${reason}`, { details: { reason } }));
-  return sessionEnd((await gateway({ store })).port, leaf);
-};
-
-const refusedByServices = (error: unknown): Provoke => async ({ gateway }) => {
-  const fail = async (): Promise<never> => {
-    throw error;
+const refusedByStore =
+  (code: ControlError['code'], reason: string): Provoke =>
+  async ({ gateway, leaf }) => {
+    const store = new MemoryStore();
+    store.inactive.set('node-1', new ControlError(code, `refused as ${reason}`, { details: { reason } }));
+    return sessionEnd((await gateway({ store })).port, leaf);
   };
-  return unaryEnd((await gateway({ services: { join: fail, renew: fail } })).port, {});
-};
+
+const refusedByServices =
+  (error: unknown): Provoke =>
+  async ({ gateway }) => {
+    const fail = async (): Promise<never> => {
+      throw error;
+    };
+    return unaryEnd((await gateway({ services: { join: fail, renew: fail } })).port, {});
+  };
 
 /** Time passes after the session was opened (or not). */
-const afterTime = (ms: number, act: (agent: TestAgent) => Promise<unknown>): Provoke => async ({ gateway, leaf, authorities }) => {
-  const scheduler = new ManualScheduler(authorities.now + day);
-  const { port } = await gateway({ scheduler });
-  return sessionEnd(port, leaf, async (agent) => {
-    await act(agent);
-    for (let passed = 0; passed < ms; passed += 1_000) {
-      scheduler.advance(1_000);
-      await turns(1);
-    }
-  });
-};
+const afterTime =
+  (ms: number, act: (agent: TestAgent) => Promise<unknown>): Provoke =>
+  async ({ gateway, leaf, authorities }) => {
+    const scheduler = new ManualScheduler(authorities.now + day);
+    const { port } = await gateway({ scheduler });
+    return sessionEnd(port, leaf, async (agent) => {
+      await act(agent);
+      for (let passed = 0; passed < ms; passed += 1_000) {
+        scheduler.advance(1_000);
+        await turns(1);
+      }
+    });
+  };
 
 const renewRequest = (leaf: TestLeaf): Buffer => Buffer.from(encodeMessage(RenewRequestSchema, { chain: [...leaf.chain] }, 'renewRequest'));
 
 const provocations: Readonly<Record<Exclude<RefusalReason, 'session-resumed' | 'send-budget' | 'too-many-resets'>, Provoke>> = {
   'no-client-certificate': async ({ gateway }) => sessionEnd((await gateway()).port, null),
-  'client-certificate-invalid': withLeaf(async ({ now }) => nodeLeaf(await createAuthorities(now), 'node-1', { lifetimeMs: day, now: now + day - 60_000 })),
+  'client-certificate-invalid': withLeaf(async ({ now }) =>
+    nodeLeaf(await createAuthorities(now), 'node-1', { lifetimeMs: day, now: now + day - 60_000 }),
+  ),
   'client-certificate-expired': withLeaf((authorities) => nodeLeaf(authorities, 'node-1', { lifetimeMs: 3_600_000 })),
-  'wrong-trust-domain': withLeaf((authorities) => nodeLeaf(authorities, 'node-1', { trustDomain: 'other.example', lifetimeMs: day, now: authorities.now + day - 60_000 })),
+  'wrong-trust-domain': withLeaf((authorities) =>
+    nodeLeaf(authorities, 'node-1', { trustDomain: 'other.example', lifetimeMs: day, now: authorities.now + day - 60_000 }),
+  ),
   'wrong-role': refusedByStore('PERMISSION_DENIED', 'wrong-role'),
   'node-not-active': refusedByStore('PERMISSION_DENIED', 'node-not-active'),
   'generation-superseded': refusedByStore('INVALID_STATE', 'generation-superseded'),
@@ -146,7 +184,10 @@ const provocations: Readonly<Record<Exclude<RefusalReason, 'session-resumed' | '
     store.gates.set('openSession', new Promise((resolve) => void (open = resolve)));
     const { port } = await gateway({ store });
     const end = await sessionEnd(port, leaf, (agent) => {
-      const frames = [helloFrame(), ...Array.from({ length: 33 }, () => ({ frame: { case: 'heartbeat' as const, value: { sequence: 1n } } }))];
+      const frames = [
+        helloFrame(),
+        ...Array.from({ length: 33 }, () => ({ frame: { case: 'heartbeat' as const, value: { sequence: 1n } } })),
+      ];
       agent.call.stream.cork();
       for (const frame of frames) agent.send(frame);
       agent.call.stream.uncork();
@@ -194,10 +235,16 @@ describe('TRN-044 refusals on the wire, one per row', () => {
     const row: RefusalRow = refusalTable[reason as RefusalReason];
     it(`${reason}: grpc-status ${errorTable[row.code].grpc}`, async () => {
       const end = await provoke(scene);
-      assert.deepEqual({ status: end.status, reason: end.reason, http: end.http }, { status: errorTable[row.code].grpc, reason, http: 200 });
+      assert.deepEqual(
+        { status: end.status, reason: end.reason, http: end.http },
+        { status: errorTable[row.code].grpc, reason, http: 200 },
+      );
       assert.notEqual(end.message, '');
       if (row.pushbackMs === undefined) return;
-      assert.ok(end.pushbackMs !== null && end.pushbackMs >= row.pushbackMs && end.pushbackMs <= 2 * row.pushbackMs, `pushback ${end.pushbackMs}`);
+      assert.ok(
+        end.pushbackMs !== null && end.pushbackMs >= row.pushbackMs && end.pushbackMs <= 2 * row.pushbackMs,
+        `pushback ${end.pushbackMs}`,
+      );
       assert.equal(end.retryAfter, String(Math.ceil(end.pushbackMs / 1_000)));
     });
   }
@@ -213,8 +260,14 @@ describe('TRN-044 refusals on the wire, one per row', () => {
   });
 
   it('session-resumed: a resumed TLS session is no identity', () => {
-    const resumed = { isSessionReused: () => true, getPeerX509Certificate: () => assert.fail('the certificate of a resumed session is not even read') };
-    assert.throws(() => peerChainOf(resumed as unknown as Parameters<typeof peerChainOf>[0]), { code: 'UNAUTHENTICATED', message: 'a resumed TLS session proves no certificate' });
+    const resumed = {
+      isSessionReused: () => true,
+      getPeerX509Certificate: () => assert.fail('the certificate of a resumed session is not even read'),
+    };
+    assert.throws(() => peerChainOf(resumed as unknown as Parameters<typeof peerChainOf>[0]), {
+      code: 'UNAUTHENTICATED',
+      message: 'a resumed TLS session proves no certificate',
+    });
   });
 
   it('what comes from the control plane keeps its code and reason, and gets a wait when a retry can help', () => {

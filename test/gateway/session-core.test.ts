@@ -1,60 +1,13 @@
 import assert from 'node:assert/strict';
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { fromBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
-import { answerHeartbeat } from '../../gateway/session/heartbeat.ts';
-import { SessionCore, type ServerFrameInit, type SessionEffects, type SessionTerms } from '../../gateway/session/core.ts';
-import type { HelloFacts } from '../../gateway/session/read-frames.ts';
-import { type AgentFrame, AgentFrameSchema, CommandRejectReason, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import { SessionCore } from '../../gateway/session/core.ts';
 import { rejectReasonName } from '../../gateway/session/read-frames.ts';
+import { AgentFrameSchema, CommandOutcome, CommandRejectReason } from '../../proto/index.ts';
 import { type AgentFrameInit, helloFrame } from '../harness/agent.ts';
 import { MemoryStore, trustOf } from './memory-store.ts';
 
-const terms: SessionTerms = {
-  gatewayId: 'gw-1',
-  protocol: { min: 1, max: 1 },
-  capabilities: ['delivery.cursor'],
-  timing: { helloWithinMs: 10_000, heartbeatIntervalMs: 15_000, silentForMs: 50_000, reconnectWindowMs: 10_000 },
-};
-
-type Effect = readonly [string, unknown];
-
-/** Writes down what the machine asks for. */
-class Recorder implements SessionEffects {
-  readonly effects: Effect[] = [];
-  open = (hello: HelloFacts): void => void this.effects.push(['open', hello]);
-  send = (frame: ServerFrameInit): void => void this.effects.push(['send', frame]);
-  ack = (row: unknown): void => void this.effects.push(['ack', row]);
-  reject = (row: unknown): void => void this.effects.push(['reject', row]);
-  result = (row: unknown): void => void this.effects.push(['result', row]);
-  report = (report: unknown, soon: boolean): void => void this.effects.push(['report', { report, soon }]);
-  wake = (): void => void this.effects.push(['wake', null]);
-  trustRefused = (refused: unknown): void => void this.effects.push(['trustRefused', refused]);
-  end = (reason: string): void => void this.effects.push(['end', reason]);
-
-  names(): string[] {
-    return this.effects.map(([name, value]) => (name === 'send' ? `send ${(value as { frame: { case: string } }).frame.case}` : name === 'end' ? `end ${String(value)}` : name));
-  }
-
-  /** The frames that were sent, as the wire carries them. */
-  sent(): ServerFrame[] {
-    return this.effects.filter(([name]) => name === 'send').map(([, value]) => fromBinary(ServerFrameSchema, encodeMessage(ServerFrameSchema, value as ServerFrameInit, 'serverFrame')));
-  }
-
-  clear(): void {
-    this.effects.length = 0;
-  }
-}
-
-const frameOf = (init: AgentFrameInit): AgentFrame => fromBinary(AgentFrameSchema, toBinary(AgentFrameSchema, create(AgentFrameSchema, init)));
-const heartbeat = (sequence = 1n): AgentFrame => frameOf({ frame: { case: 'heartbeat', value: { sequence } } });
-
-function opened(over: Parameters<typeof helloFrame>[0] = {}, special: Partial<SessionTerms> = {}): { core: SessionCore; fx: Recorder } {
-  const core = new SessionCore('node-1', { ...terms, ...special }, 0);
-  const fx = new Recorder();
-  core.onFrame(frameOf(helloFrame(over)), 0, fx);
-  core.onOpened({ epoch: 4, ackedSeq: 0, identityGeneration: 1 }, { trust: trustOf(7), now: 5_000 }, fx);
-  return { core, fx };
-}
+import { frameOf, heartbeat, opened, Recorder, terms } from './session-core-support.ts';
 
 describe('the session state machine', () => {
   it('FRM-001 takes Hello first and nothing else', () => {
@@ -74,7 +27,15 @@ describe('the session state machine', () => {
     const { protocolVersion, capabilities, upgradeRequired, serverTimeMs, epoch, heartbeatIntervalMs, gatewayId } = welcome.value;
     assert.deepEqual(
       { protocolVersion, capabilities, upgradeRequired, serverTimeMs, epoch, heartbeatIntervalMs, gatewayId },
-      { protocolVersion: 1, capabilities: ['delivery.cursor'], upgradeRequired: false, serverTimeMs: 5_000n, epoch: 4n, heartbeatIntervalMs: 15_000, gatewayId: 'gw-1' },
+      {
+        protocolVersion: 1,
+        capabilities: ['delivery.cursor'],
+        upgradeRequired: false,
+        serverTimeMs: 5_000n,
+        epoch: 4n,
+        heartbeatIntervalMs: 15_000,
+        gatewayId: 'gw-1',
+      },
     );
     assert.equal(new TextDecoder().decode(welcome.value.trust?.body), 'trust-7');
   });
@@ -146,13 +107,24 @@ describe('the session state machine', () => {
     fx.clear();
     core.onDesiredState({ generation: 5, body: new Uint8Array([1]), signature: trustOf(1).signature }, fx);
     const store = new MemoryStore();
-    const commands = [store.enqueue('node-1', { id: 'a' }), store.enqueue('node-1', { id: 'b', kind: 'daemon.upgrade' }), store.enqueue('node-1', { id: 'c' })];
+    const commands = [
+      store.enqueue('node-1', { id: 'a' }),
+      store.enqueue('node-1', { id: 'b', kind: 'daemon.upgrade' }),
+      store.enqueue('node-1', { id: 'c' }),
+    ];
     core.deliver(commands, { now: 0, hasRoom: () => true }, fx);
-    assert.deepEqual(fx.sent().map(({ frame }) => (frame.case === 'command' ? frame.value.seq : frame.case)), [2n]);
+    assert.deepEqual(
+      fx.sent().map(({ frame }) => (frame.case === 'command' ? frame.value.seq : frame.case)),
+      [2n],
+    );
   });
 
   it('SKEW-019, SKEW-020 welcomes at the highest version inside both ranges, refuses one above us', () => {
-    const versions = [[1, 1, 1], [1, 2, 2], [1, 9, 3]].map(([protoMin, protoMax]) => {
+    const versions = [
+      [1, 1, 1],
+      [1, 2, 2],
+      [1, 9, 3],
+    ].map(([protoMin, protoMax]) => {
       const frame = opened({ protoMin: protoMin ?? 0, protoMax: protoMax ?? 0 }, { protocol: { min: 1, max: 3 } }).fx.sent()[0]?.frame;
       return frame?.case === 'welcome' ? frame.value.protocolVersion : null;
     });
@@ -165,9 +137,13 @@ describe('the session state machine', () => {
   it('SPEC relays a desired state newer than the daemon reports, once', () => {
     const { core, fx } = opened({ specGeneration: 3n });
     fx.clear();
-    const state = (generation: number): void => core.onDesiredState({ generation, body: new Uint8Array([generation]), signature: trustOf(1).signature }, fx);
+    const state = (generation: number): void =>
+      core.onDesiredState({ generation, body: new Uint8Array([generation]), signature: trustOf(1).signature }, fx);
     for (const generation of [3, 4, 4]) state(generation);
-    assert.deepEqual(fx.sent().map(({ frame }) => (frame.case === 'desiredState' ? [...frame.value.body] : frame.case)), [[4]]);
+    assert.deepEqual(
+      fx.sent().map(({ frame }) => (frame.case === 'desiredState' ? [...frame.value.body] : frame.case)),
+      [[4]],
+    );
   });
 
   it('REV-013 sends RevocationNotice as the last frame', () => {
@@ -187,7 +163,13 @@ describe('the session state machine', () => {
     assert.equal(core.readFrom(), null);
     core.deliver([store.enqueue('node-1', { id: 'a' })], { now: 0, hasRoom: () => true }, fx);
     core.onTrust(trustOf(99), 0, fx);
-    core.onFrame(frameOf({ frame: { case: 'commandResult', value: { commandId: 'a', outcome: 1, bodySha256: new Uint8Array(32) } } }), 0, fx);
+    core.onFrame(
+      frameOf({
+        frame: { case: 'commandResult', value: { commandId: 'a', outcome: CommandOutcome.SUCCEEDED, bodySha256: new Uint8Array(32) } },
+      }),
+      0,
+      fx,
+    );
     core.onReceipts(['a'], fx);
     assert.deepEqual(fx.names(), ['send drain', 'result', 'send resultReceipt']);
   });
@@ -220,18 +202,33 @@ describe('the session state machine', () => {
     assert.throws(() => send({ frame: { case: 'status', value: { trustVersion: 2n ** 63n } } }), refused);
     fx.clear();
     const text = 'a\u0000b\u0007c\n\td'.padEnd(9_000, 'x');
-    send({ frame: { case: 'commandResult', value: { commandId: 'a', outcome: 77 as never, errorMessage: text, startedAtMs: 2n ** 63n, finishedAtMs: 5n, bodySha256: new Uint8Array(32) } } });
+    send({
+      frame: {
+        case: 'commandResult',
+        value: {
+          commandId: 'a',
+          outcome: 77 as never,
+          errorMessage: text,
+          startedAtMs: 2n ** 63n,
+          finishedAtMs: 5n,
+          bodySha256: new Uint8Array(32),
+        },
+      },
+    });
     const row = fx.effects[0]?.[1] as { errorMessage: string; outcome: number; startedAt: number | null; finishedAt: number | null };
     assert.equal(row.errorMessage.slice(0, 6), 'abc\n\td');
     assert.ok(row.errorMessage.length <= 4_096);
-    assert.deepEqual({ outcome: row.outcome, startedAt: row.startedAt, finishedAt: row.finishedAt }, { outcome: 2, startedAt: null, finishedAt: 5 });
+    assert.deepEqual(
+      { outcome: row.outcome, startedAt: row.startedAt, finishedAt: row.finishedAt },
+      { outcome: 2, startedAt: null, finishedAt: 5 },
+    );
     assert.throws(() => new SessionCore('n', terms, 0).onFrame(frameOf(helloFrame({ capabilities: ['No Good'] })), 0, fx), refused);
   });
 
   it('names every reject reason of the protocol, and keeps the number of one it does not know', () => {
     assert.equal(rejectReasonName(CommandRejectReason.BAD_SIGNATURE), 'bad-signature');
     assert.equal(rejectReasonName(CommandRejectReason.UNSUPPORTED), 'unsupported');
-    assert.equal(rejectReasonName(99 as CommandRejectReason), 'reason-99');
+    assert.equal(rejectReasonName(Number('99')), 'reason-99');
   });
 
   it('never sends before Welcome, never after the end, and never throws but refusals, whatever comes in whatever order', () => {
@@ -271,40 +268,6 @@ describe('the session state machine', () => {
         const first = names.find((name) => name.startsWith('send'));
         assert.ok(first === undefined || first === 'send welcome', names.join());
         assert.ok(ended === -1 || ended === names.length - 1, names.join());
-      }),
-    );
-  });
-});
-
-describe('heartbeats without the codec', () => {
-  const general = (message: Uint8Array, now: number): Buffer => {
-    const { frame } = fromBinary(AgentFrameSchema, message);
-    assert.ok(frame.case === 'heartbeat');
-    return Buffer.from(encodeMessage(ServerFrameSchema, { frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now) } } }, 'serverFrame'));
-  };
-
-  it('answers as the codec does', () => {
-    fc.assert(
-      fc.property(fc.bigInt({ min: 1n, max: 2n ** 64n - 1n }), fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }), (sequence, timeMs, now) => {
-        const message = encodeMessage(AgentFrameSchema, { frame: { case: 'heartbeat', value: { sequence, timeMs } } }, 'agentFrame');
-        const answer = answerHeartbeat(message, now);
-        assert.ok(answer !== null);
-        assert.equal(answer.readUInt32BE(1), answer.length - 5);
-        assert.deepEqual(answer.subarray(5), general(message, now));
-      }),
-    );
-  });
-
-  it('leaves everything else to the codec: other frames, unknown fields, torn ones', () => {
-    const plain = encodeMessage(AgentFrameSchema, { frame: { case: 'heartbeat', value: { sequence: 300n, timeMs: 7n } } }, 'agentFrame');
-    for (let cut = 0; cut < plain.length; cut += 1) assert.equal(answerHeartbeat(plain.subarray(0, cut), 1), null);
-    assert.equal(answerHeartbeat(encodeMessage(AgentFrameSchema, helloFrame(), 'agentFrame'), 1), null);
-    assert.equal(answerHeartbeat(Buffer.from([0x3a, 0x04, 0x08, 0x01, 0x18, 0x01]), 1), null);
-    assert.equal(answerHeartbeat(Buffer.from([0x3a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]), 1), null);
-    fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 30 }), (bytes) => {
-        const answer = answerHeartbeat(bytes, 5);
-        if (answer !== null) assert.deepEqual(answer.subarray(5), general(bytes, 5));
       }),
     );
   });

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { CommandOutcome } from '../../proto/index.ts';
 import { nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
 import { digestOf, trustOf } from './memory-store.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
@@ -23,7 +24,12 @@ describe('a session over real TLS', () => {
     assert.deepEqual(Buffer.from(received.body), Buffer.from(command.body));
     assert.equal(received.epoch, 1n);
     agent.send({ frame: { case: 'commandAck', value: { commandId: 'first', seq: received.seq } } });
-    agent.send({ frame: { case: 'commandResult', value: { commandId: 'first', seq: received.seq, outcome: 1, bodySha256: digestOf(command.body) } } });
+    agent.send({
+      frame: {
+        case: 'commandResult',
+        value: { commandId: 'first', seq: received.seq, outcome: CommandOutcome.SUCCEEDED, bodySha256: digestOf(command.body) },
+      },
+    });
     assert.equal((await agent.expect('resultReceipt')).commandId, 'first');
     assert.equal(store.stateOf('first'), 2);
     agent.send({ frame: { case: 'heartbeat', value: { sequence: 9n } } });

@@ -1,5 +1,4 @@
 /** A gateway on a free port with real TLS, for one `describe`. */
-import type { AddressInfo } from 'node:net';
 import { createGateway, type Gateway, type GatewayOptions } from '../../gateway/gateway.ts';
 import type { GatewayServices } from '../../gateway/services.ts';
 import { createAuthorities, hostLeaf, nodeCaPem, type TestAuthorities, type TestLeaf, trustDomain } from '../harness/agent.ts';
@@ -11,7 +10,6 @@ export interface RunningGateway {
   readonly store: MemoryStore;
   readonly authorities: TestAuthorities;
   readonly serving: TestLeaf;
-  readonly refusals: string[];
 }
 
 export const noServices: GatewayServices = {
@@ -19,11 +17,12 @@ export const noServices: GatewayServices = {
   renew: async (request) => request,
 };
 
-export async function startGateway(over: Partial<GatewayOptions> & { store?: MemoryStore; authorities?: TestAuthorities } = {}): Promise<RunningGateway> {
+export async function startGateway(
+  over: Partial<GatewayOptions> & { store?: MemoryStore; authorities?: TestAuthorities } = {},
+): Promise<RunningGateway> {
   const authorities = over.authorities ?? (await createAuthorities());
   const serving = await hostLeaf(authorities, 'gateway');
   const store = over.store ?? new MemoryStore();
-  const refusals: string[] = [];
   const gateway = createGateway({
     tls: { key: serving.keyPem, cert: serving.chainPem, ca: nodeCaPem(authorities) },
     trustDomain,
@@ -32,6 +31,6 @@ export async function startGateway(over: Partial<GatewayOptions> & { store?: Mem
     ...over,
     store,
   });
-  const { port } = (await gateway.listen({ host: '127.0.0.1', port: 0 })) as AddressInfo;
-  return { gateway, port, store, authorities, serving, refusals };
+  const { port } = await gateway.listen({ host: '127.0.0.1', port: 0 });
+  return { gateway, port, store, authorities, serving };
 }

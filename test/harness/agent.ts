@@ -3,95 +3,21 @@
  * framing by hand. It says what a daemon may say, and whatever else a test wants to try.
  */
 import assert from 'node:assert/strict';
-import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import http2 from 'node:http2';
-import { connect as tlsConnect, type ConnectionOptions, type TLSSocket } from 'node:tls';
+import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { hour } from '../../domain/time.ts';
-import { type CertificateAuthority, encodePem, issueCa, issueLeaf, kidOf, signerFromPrivateKey, spkiOf } from '../../pki/x509/index.ts';
-import { AgentFrameSchema, decodeMessage, encodeMessage, type HelloSchema, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import {
+  AgentFrameSchema,
+  decodeMessage,
+  encodeMessage,
+  type HelloSchema,
+  type ServerFrame,
+  ServerFrameSchema,
+} from '../../proto/index.ts';
 
-export const trustDomain = 'test.example';
+export * from './certificates.ts';
 
-export interface TestAuthorities {
-  readonly root: CertificateAuthority;
-  readonly nodeCa: CertificateAuthority;
-  readonly servingCa: CertificateAuthority;
-  readonly internalCa: CertificateAuthority;
-  readonly now: number;
-}
-
-export interface TestLeaf {
-  readonly keyPem: string;
-  /** Leaf and its authority. */
-  readonly chainPem: string;
-  readonly chain: readonly Uint8Array[];
-  readonly serial: string;
-  /** Hex SHA-256 over the authority's SPKI. */
-  readonly issuer: string;
-  readonly notAfter: number;
-  readonly key: KeyObject;
-}
-
-const newKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-
-async function authority(profile: 'nodeCa' | 'servingCa' | 'internalCa', root: CertificateAuthority, now: number): Promise<CertificateAuthority> {
-  const key = newKey();
-  const { der } = await issueCa({ profile, trustDomain, spki: spkiOf(key), issuer: root, now });
-  return { certificate: der, signer: signerFromPrivateKey(key) };
-}
-
-export async function createAuthorities(now: number = Date.now()): Promise<TestAuthorities> {
-  const signer = signerFromPrivateKey(newKey());
-  const { der } = await issueCa({ profile: 'rootCa', trustDomain, spki: signer.spki, issuer: { self: signer }, now });
-  const root = { certificate: der, signer };
-  const [nodeCa, servingCa, internalCa] = await Promise.all([authority('nodeCa', root, now), authority('servingCa', root, now), authority('internalCa', root, now)]);
-  return { root, nodeCa, servingCa, internalCa, now };
-}
-
-export const nodeCaPem = ({ nodeCa }: TestAuthorities): string => encodePem('CERTIFICATE', nodeCa.certificate);
-
-function leafOf(ca: CertificateAuthority, key: KeyObject, certificate: { der: Uint8Array; serial: string; notAfter: number }): TestLeaf {
-  const chain = [certificate.der, ca.certificate];
-  return {
-    key,
-    keyPem: String(key.export({ type: 'pkcs8', format: 'pem' })),
-    chainPem: chain.map((der) => encodePem('CERTIFICATE', der)).join(''),
-    chain,
-    serial: certificate.serial,
-    issuer: kidOf(ca.signer.spki),
-    notAfter: certificate.notAfter,
-  };
-}
-
-export interface NodeLeafOptions {
-  readonly trustDomain?: string;
-  readonly profile?: 'node' | 'site' | 'ramdisk';
-  readonly lifetimeMs?: number;
-  readonly now?: number;
-  readonly ca?: CertificateAuthority;
-}
-
-export async function nodeLeaf(authorities: TestAuthorities, nodeId: string, options: NodeLeafOptions = {}): Promise<TestLeaf> {
-  const key = newKey();
-  const ca = options.ca ?? authorities.nodeCa;
-  const certificate = await issueLeaf({
-    ca,
-    profile: options.profile ?? 'node',
-    spki: spkiOf(key),
-    identity: { trustDomain: options.trustDomain ?? trustDomain, siteId: 'site-1', nodeId },
-    lifetimeMs: options.lifetimeMs ?? hour,
-    now: options.now ?? authorities.now,
-  });
-  return leafOf(ca, key, certificate);
-}
-
-export async function hostLeaf(authorities: TestAuthorities, profile: 'gateway' | 'internal', { dns = ['gw.test'], role }: { dns?: readonly string[]; role?: string } = {}): Promise<TestLeaf> {
-  const key = newKey();
-  const ca = profile === 'gateway' ? authorities.servingCa : authorities.internalCa;
-  const certificate = await issueLeaf({ ca, profile, spki: spkiOf(key), sans: { dns, ips: ['127.0.0.1'] }, now: authorities.now, ...(role === undefined ? {} : { role }) });
-  return leafOf(ca, key, certificate);
-}
+import type { TestLeaf } from './certificates.ts';
 
 export interface DialOptions {
   readonly port: number;
@@ -102,7 +28,16 @@ export interface DialOptions {
 
 export function dialTls({ port, leaf = null, servername = 'gw.test', tls = {} }: DialOptions): TLSSocket {
   const credentials = leaf === null ? {} : { key: leaf.keyPem, cert: leaf.chainPem };
-  return tlsConnect({ host: '127.0.0.1', port, servername, ALPNProtocols: ['h2'], minVersion: 'TLSv1.3', rejectUnauthorized: false, ...credentials, ...tls });
+  return tlsConnect({
+    host: '127.0.0.1',
+    port,
+    servername,
+    ALPNProtocols: ['h2'],
+    minVersion: 'TLSv1.3',
+    rejectUnauthorized: false,
+    ...credentials,
+    ...tls,
+  });
 }
 
 export function dial(options: DialOptions): http2.ClientHttp2Session {
@@ -226,7 +161,18 @@ export type FrameValue<C extends FrameCase> = Extract<ServerFrame['frame'], { ca
 export type HelloInit = Omit<MessageInitShape<typeof HelloSchema>, '$typeName'>;
 
 export const helloFrame = (over: HelloInit = {}): AgentFrameInit => ({
-  frame: { case: 'hello', value: { protoMin: 1, protoMax: 1, daemonVersion: '0.1.0', capabilities: ['instance.snapshot'], bootId: 'boot-1', role: 'node', ...over } },
+  frame: {
+    case: 'hello',
+    value: {
+      protoMin: 1,
+      protoMax: 1,
+      daemonVersion: '0.1.0',
+      capabilities: ['instance.snapshot'],
+      bootId: 'boot-1',
+      role: 'node',
+      ...over,
+    },
+  },
 });
 
 /** A daemon's end of a session, frame by frame. */

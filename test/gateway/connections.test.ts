@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { connectionLimits } from '../../gateway/grpc/connections.ts';
+import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
+import { dialTls, helloFrame, nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
+import { eventually } from '../harness/eventually.ts';
+import { ManualScheduler, turns } from './manual-scheduler.ts';
+import { grpcPrefixed, RawConnection } from './raw-h2.ts';
+import { type RunningGateway, startGateway } from './start-gateway.ts';
+
+describe('connections that give nothing', () => {
+  let running: RunningGateway;
+  let scheduler: ManualScheduler;
+  let leaf: TestLeaf;
+  before(async () => {
+    scheduler = new ManualScheduler();
+    running = await startGateway({ scheduler });
+    leaf = await nodeLeaf(running.authorities, 'node-1');
+  });
+  after(() => running.gateway.close());
+
+  const connected = async (certificate = leaf, options: ConstructorParameters<typeof RawConnection>[2] = {}): Promise<RawConnection> => {
+    const socket = dialTls({ port: running.port, leaf: certificate });
+    await once(socket, 'secureConnect');
+    return new RawConnection(socket, {}, options);
+  };
+  const pass = async (ms: number): Promise<void> => {
+    for (let second = 0; second < ms; second += 1_000) {
+      scheduler.advance(1_000);
+      await turns(3);
+    }
+  };
+  const count = (many: number): Promise<boolean> => eventually(`${many} connections`, () => running.gateway.connections.size === many);
+
+  it('B03 closes TLS and silence, and SETTINGS only, at the deadline and not before', async () => {
+    const [silent, polite] = [await connected(leaf, { isPolite: false }), await connected()];
+    polite.start();
+    await count(2);
+    let closed = 0;
+    for (const { socket } of [silent, polite]) socket.on('close', () => void (closed += 1));
+    await pass(9_000);
+    assert.equal(closed, 0);
+    await pass(2_000);
+    await count(0);
+    await eventually('both are closed', () => closed === 2);
+  });
+
+  it('B03 keeps a connection while a session runs, and closes it when it has ended', async () => {
+    const { agent } = await openAgent({ port: running.port, leaf });
+    for (let round = 0; round < 4; round += 1) {
+      agent.send({ frame: { case: 'heartbeat', value: { sequence: 1n } } });
+      await agent.expect('heartbeatAck');
+      await pass(10_000);
+      assert.equal(running.gateway.connections.size, 1);
+    }
+    agent.call.halfClose();
+    assert.equal((await agent.ended).status, 0);
+    await pass(12_000);
+    await count(0);
+    agent.close();
+  });
+
+  it('TRN-009 sends a PING each 20 s and closes after two without an answer', async () => {
+    const answering = await connected(await nodeLeaf(running.authorities, 'node-answers'));
+    const stopped = await connected(await nodeLeaf(running.authorities, 'node-stopped'), { isPolite: false });
+    const hello = grpcPrefixed(encodeMessage(AgentFrameSchema, helloFrame(), 'agentFrame'));
+    const beat = grpcPrefixed(encodeMessage(AgentFrameSchema, { frame: { case: 'heartbeat', value: { sequence: 1n } } }, 'agentFrame'));
+    const streams = [answering, stopped].map((connection) => {
+      connection.start();
+      const stream = connection.open();
+      connection.data(stream, hello);
+      return { connection, stream };
+    });
+    await eventually('both sessions are open', () => running.gateway.sessions.size === 2);
+    for (let second = 0; second < 100 && running.gateway.connections.size === 2; second += 1) {
+      for (const { connection, stream } of streams) connection.data(stream, beat);
+      await turns(10);
+      await pass(1_000);
+    }
+    await count(1);
+    assert.equal(stopped.counts.pings, connectionLimits.unansweredPings);
+    assert.ok(answering.counts.pings >= 2, String(answering.counts.pings));
+    answering.socket.destroy();
+    await count(0);
+  });
+
+  it('B46 ends a stream that is silent although its connection answers every PING', async () => {
+    const { agent } = await openAgent({ port: running.port, leaf: await nodeLeaf(running.authorities, 'node-silent') });
+    await pass(52_000);
+    assert.equal((await agent.ended).reason, 'heartbeat-lost');
+    agent.close();
+  });
+});
+
+describe('the door', () => {
+  it('runs eight handshakes at a time, lets the others in when those are done, and drops what waited too long', async () => {
+    const scheduler = new ManualScheduler();
+    const { gateway, port, authorities } = await startGateway({ scheduler });
+    const leaf = await nodeLeaf(authorities, 'node-1');
+    // Eight that connect and never begin TLS.
+    const idle = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
+    await Promise.all(idle.map((socket) => once(socket, 'connect')));
+    const late = dialTls({ port, leaf });
+    let isSecure = false;
+    late.once('secureConnect', () => {
+      isSecure = true;
+    });
+    late.on('error', () => undefined);
+    await turns(100);
+    assert.equal(isSecure, false);
+    (idle[3] as (typeof idle)[number]).destroy();
+    await eventually('the waiting one gets its place', () => isSecure);
+    late.destroy();
+    for (const socket of idle) socket.destroy();
+    const waiters = Array.from({ length: 9 }, () => connect(port, '127.0.0.1'));
+    await Promise.all(waiters.map((socket) => once(socket, 'connect')));
+    for (const socket of waiters) socket.on('error', () => undefined);
+    await turns(50);
+    scheduler.advance(31_000);
+    const dropped = once(waiters[8] as (typeof waiters)[number], 'close');
+    (waiters[0] as (typeof waiters)[number]).destroy();
+    await dropped;
+    for (const socket of waiters) socket.destroy();
+    await gateway.close();
+  });
+});

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import type { Server } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { createInternalListener } from '../../api/internal.ts';
+import { ControlError } from '../../domain/errors.ts';
+import { type ControlPlaneClient, createControlPlaneClient } from '../../gateway/control-plane-client.ts';
+import type { GatewayServices } from '../../gateway/services.ts';
+import { encodePem } from '../../pki/x509/index.ts';
+import { createLogger } from '../../runtime/log.ts';
+import { createAuthorities, hostLeaf, nodeLeaf, type TestAuthorities, type TestLeaf } from '../harness/agent.ts';
+
+describe('the client of the internal listener', () => {
+  let authorities: TestAuthorities;
+  let server: Server;
+  let url: string;
+  let ca: string;
+  let gateway: TestLeaf;
+  let services: GatewayServices;
+  const clients: ControlPlaneClient[] = [];
+
+  before(async () => {
+    authorities = await createAuthorities();
+    ca = encodePem('CERTIFICATE', authorities.internalCa.certificate) + encodePem('CERTIFICATE', authorities.root.certificate);
+    const api = await hostLeaf(authorities, 'internal', { dns: ['api.test'] });
+    gateway = await hostLeaf(authorities, 'internal', { role: 'gateway' });
+    server = createInternalListener({
+      tls: { key: api.keyPem, cert: api.chainPem },
+      anchors: () => [authorities.internalCa.certificate],
+      services: { join: (request) => services.join(request), renew: (request, peer) => services.renew(request, peer) },
+      log: createLogger({ process: 'test', level: 'silent' }),
+      now: Date.now,
+    });
+    await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
+    url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  });
+  after(() => {
+    for (const client of clients) client.close();
+    server.close();
+    server.closeAllConnections();
+  });
+
+  function clientOf(leaf: TestLeaf, over: { url?: string; ca?: string; timeoutMs?: number } = {}): ControlPlaneClient {
+    const client = createControlPlaneClient({
+      url: over.url ?? url,
+      tls: { key: leaf.keyPem, cert: leaf.chainPem, ca: over.ca ?? ca },
+      timeoutMs: over.timeoutMs ?? 5_000,
+    });
+    clients.push(client);
+    return client;
+  }
+
+  it('JOIN-021, RENEW-012 relays request and answer byte for byte, and the chain TLS proved', async () => {
+    const seen: unknown[] = [];
+    services = {
+      join: async (request) => Buffer.concat([request, Buffer.from([0, 255])]),
+      renew: async (request, { chain }) => {
+        seen.push(chain.map((der) => Buffer.from(der).toString('hex')));
+        return request;
+      },
+    };
+    const client = clientOf(gateway);
+    const request = Buffer.from(Array.from({ length: 256 }, (_, at) => at));
+    assert.deepEqual(Buffer.from(await client.join(request)), Buffer.concat([request, Buffer.from([0, 255])]));
+    const { chain } = await nodeLeaf(authorities, 'node-1');
+    assert.deepEqual(Buffer.from(await client.renew(request, { chain })), request);
+    assert.deepEqual(seen, [chain.map((der) => Buffer.from(der).toString('hex'))]);
+  });
+
+  it('keeps code, message and reason of a refusal, and hides a fault behind services-unavailable', async () => {
+    const fail = (error: unknown): void => {
+      const thrown = async (): Promise<never> => {
+        throw error;
+      };
+      services = { join: thrown, renew: thrown };
+    };
+    fail(new ControlError('PERMISSION_DENIED', 'the token was used', { details: { reason: 'token-used' } }));
+    const client = clientOf(gateway);
+    await assert.rejects(client.join(Buffer.from('x')), (error: ControlError) => {
+      assert.deepEqual([error.code, error.message, error.details['reason']], ['PERMISSION_DENIED', 'the token was used', 'token-used']);
+      return true;
+    });
+    fail(new Error('a secret detail'));
+    await assert.rejects(client.join(Buffer.from('x')), { code: 'UNAVAILABLE', message: 'the control plane does not answer' });
+  });
+
+  it('takes another server, or none, for unavailable', async () => {
+    services = { join: async (request) => request, renew: async (request) => request };
+    const others = await createAuthorities();
+    const strange = clientOf(gateway, {
+      ca: encodePem('CERTIFICATE', others.internalCa.certificate) + encodePem('CERTIFICATE', others.root.certificate),
+    });
+    await assert.rejects(strange.join(Buffer.from('x')), { code: 'UNAVAILABLE', message: 'the control plane does not answer' });
+    await assert.rejects(clientOf(gateway, { url: 'https://127.0.0.1:1' }).join(Buffer.from('x')), { code: 'UNAVAILABLE' });
+  });
+
+  it('TLS-003 is nobody without the role, and somebody again with a renewed pair', async () => {
+    services = { join: async (request) => request, renew: async (request) => request };
+    const client = clientOf(await hostLeaf(authorities, 'internal', { role: 'worker-tls' }));
+    await assert.rejects(client.join(Buffer.from('x')), { code: 'PERMISSION_DENIED', message: /may not relay/ });
+    client.setTls({ key: gateway.keyPem, cert: gateway.chainPem, ca });
+    assert.deepEqual(Buffer.from(await client.join(Buffer.from('x'))), Buffer.from('x'));
+  });
+
+  it('does not wait for ever', async () => {
+    let release: () => void = () => undefined;
+    services = {
+      join: () => new Promise((resolve) => void (release = () => resolve(new Uint8Array()))),
+      renew: async (request) => request,
+    };
+    await assert.rejects(clientOf(gateway, { timeoutMs: 50 }).join(Buffer.from('x')), { code: 'UNAVAILABLE' });
+    release();
+  });
+});

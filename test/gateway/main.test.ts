@@ -1,0 +1,123 @@
+/** The gateway as a process: what it needs, what it prints, how it ends. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { encodePem } from '../../pki/x509/index.ts';
+import { createAuthorities, hostLeaf, nodeCaPem, nodeLeaf, TestAgent, type TestAuthorities, trustDomain } from '../harness/agent.ts';
+import { useDatabase } from '../harness/postgres.ts';
+
+const mainPath = fileURLToPath(new URL(`../../gateway/main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url));
+
+describe('the gateway process', function () {
+  this.timeout(60_000);
+  const used = useDatabase();
+  let folder: string;
+  let authorities: TestAuthorities;
+  let child: ChildProcess | null = null;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'bc-gateway-'));
+    authorities = await createAuthorities();
+    const serving = await hostLeaf(authorities, 'gateway');
+    const internal = await hostLeaf(authorities, 'internal', { role: 'gateway' });
+    const files: Record<string, string> = {
+      'gateway.key': serving.keyPem,
+      'gateway.crt': serving.chainPem,
+      'node-ca.pem': nodeCaPem(authorities),
+      'internal-gateway.key': internal.keyPem,
+      'internal-gateway.crt': internal.chainPem,
+      'internal-ca.pem': encodePem('CERTIFICATE', authorities.internalCa.certificate),
+    };
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text, { mode: 0o600 });
+  });
+  afterEach(async () => {
+    if (child === null || child.exitCode !== null) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  function start(over: NodeJS.ProcessEnv = {}): { child: ChildProcess; out: string[]; err: string[] } {
+    const { BETTER_COMPUTE_SECRET: _, ...inherited } = process.env;
+    const env = {
+      ...inherited,
+      BETTER_COMPUTE_READY: 'json',
+      BETTER_COMPUTE_DATABASE_URL: used.url,
+      BETTER_COMPUTE_TLS: folder,
+      BETTER_COMPUTE_TRUST_DOMAIN: trustDomain,
+      BETTER_COMPUTE_GATEWAY_ID: 'gw-test',
+      BETTER_COMPUTE_GATEWAY_HOST: '127.0.0.1',
+      BETTER_COMPUTE_GATEWAY_PORT: '0',
+      BETTER_COMPUTE_INTERNAL_URL: 'https://127.0.0.1:1',
+      ...over,
+    };
+    const started = spawn(process.execPath, [...(mainPath.endsWith('.ts') ? ['--import', 'tsx'] : []), mainPath], {
+      env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    child = started;
+    const out: string[] = [];
+    const err: string[] = [];
+    started.stdout.on('data', (chunk: Buffer) => void out.push(String(chunk)));
+    started.stderr.on('data', (chunk: Buffer) => void err.push(String(chunk)));
+    return { child: started, out, err };
+  }
+
+  async function ready({ child: started, out, err }: ReturnType<typeof start>): Promise<Record<string, string>> {
+    while (!out.join('').includes('\n')) {
+      const [first] = await Promise.race([
+        once(started.stdout as NodeJS.ReadableStream, 'data').then(() => ['data']),
+        once(started, 'exit').then(() => ['exit']),
+      ]);
+      if (first === 'exit') throw new Error(err.join(''));
+    }
+    return (JSON.parse(out.join('')) as { addresses: Record<string, string> }).addresses;
+  }
+
+  it('says where it is, records itself, refuses strangers, and leaves in order on SIGTERM', async () => {
+    const started = start();
+    const addresses = await ready(started);
+    const port = Number(addresses['gateway']?.split(':')[1]);
+    const agent = new TestAgent({ port, leaf: await nodeLeaf(authorities, 'nobody') });
+    agent.hello();
+    assert.deepEqual([(await agent.ended).status, (await agent.ended).reason], [7, 'unknown-node']);
+    agent.close();
+    const rows = await used.db.query<{ id: string; kind: string }>({ text: 'select id, kind from control_processes' });
+    assert.deepEqual(rows, [{ id: 'gateway/gw-test', kind: 'gateway' }]);
+    const answer = await fetch(`http://${addresses['metrics']}/readyz`);
+    assert.equal(answer.status, 200);
+    assert.match(
+      await (await fetch(`http://${addresses['metrics']}/metrics`)).text(),
+      /bc_gateway_refusals_total\{reason="unknown-node",process="gateway"\} 1/,
+    );
+    started.child.kill('SIGTERM');
+    assert.deepEqual(await once(started.child, 'exit'), [0, null]);
+    assert.deepEqual(await used.db.query({ text: 'select 1 from control_processes' }), []);
+  });
+
+  it('names everything that is wrong with its environment at once', async () => {
+    const started = start({
+      BETTER_COMPUTE_TRUST_DOMAIN: '',
+      BETTER_COMPUTE_GATEWAY_ID: 'Not Good',
+      BETTER_COMPUTE_INTERNAL_URL: 'http://x',
+    });
+    const [code] = await once(started.child, 'exit');
+    assert.equal(code, 3);
+    const text = started.err.join('');
+    for (const name of ['BETTER_COMPUTE_TRUST_DOMAIN', 'BETTER_COMPUTE_GATEWAY_ID', 'BETTER_COMPUTE_INTERNAL_URL'])
+      assert.match(text, new RegExp(name));
+  });
+
+  it('does not start with a key that is not its certificate’s', async () => {
+    const other = await hostLeaf(authorities, 'gateway');
+    await writeFile(join(folder, 'gateway.key'), other.keyPem);
+    const started = start();
+    const [code] = await once(started.child, 'exit');
+    assert.equal(code, 3);
+    assert.match(started.err.join(''), /error: the private key does not belong to the certificate/);
+  });
+});

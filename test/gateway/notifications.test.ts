@@ -1,0 +1,108 @@
+/** The listening connection, through a proxy that can cut it or let it hang. */
+import assert from 'node:assert/strict';
+import { type AddressInfo, createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
+import pg from 'pg';
+import { listenTiming, Notifications } from '../../gateway/session/notifications.ts';
+import { eventually } from '../harness/eventually.ts';
+import { useDatabase } from '../harness/postgres.ts';
+import { ManualScheduler, turns } from './manual-scheduler.ts';
+
+describe('the listening connection', function () {
+  this.timeout(60_000);
+  const used = useDatabase();
+  let proxy: Server;
+  const sockets = new Set<Socket>();
+  let isBlackHole = false;
+  let proxied: string;
+  before(async () => {
+    const target = new URL(used.url);
+    const host = target.searchParams.get('host') ?? target.hostname;
+    const path = host.startsWith('/') ? `${host}/.s.PGSQL.${target.port || 5432}` : null;
+    proxy = createServer((client) => {
+      const server = path === null ? tcpConnect(Number(target.port || 5432), host) : tcpConnect(path);
+      for (const [from, to] of [
+        [client, server],
+        [server, client],
+      ] as const) {
+        sockets.add(from);
+        from.on('data', (chunk: Buffer) => void (isBlackHole || to.write(chunk)));
+        from.on('error', () => undefined);
+        from.on('close', () => {
+          sockets.delete(from);
+          to.destroy();
+        });
+      }
+    });
+    await new Promise<void>((resolve) => void proxy.listen(0, '127.0.0.1', resolve));
+    const url = new URL(used.url);
+    url.searchParams.delete('host');
+    url.hostname = '127.0.0.1';
+    url.port = String((proxy.address() as AddressInfo).port);
+    proxied = url.href;
+  });
+  after(() => {
+    for (const socket of sockets) socket.destroy();
+    proxy.close();
+  });
+
+  it('B65, B67, B68 hears pokes, is never in a transaction, notices a cut and a silent death, listens again and sweeps', async () => {
+    const scheduler = new ManualScheduler();
+    const heard: unknown[] = [];
+    const lost: string[] = [];
+    const connect = async (): Promise<pg.Client> => {
+      const client = new pg.Client({ connectionString: proxied, application_name: 'listener-under-test' });
+      await client.connect();
+      return client;
+    };
+    const notifications = new Notifications({
+      gatewayId: 'gw-1',
+      scheduler,
+      connect,
+      onPoke: (nodeIds) => void heard.push(nodeIds),
+      onTrust: () => void heard.push('trust'),
+      onRevocation: () => void heard.push('revocation'),
+      onLost: (error) => void lost.push((error as Error).message),
+    });
+    const notify = (channel: string, payload: string): Promise<unknown> =>
+      used.db.query({ text: 'select pg_notify($1, $2)' }, [channel, payload]);
+    const hears = async (what: unknown): Promise<void> => {
+      await eventually(`hears ${JSON.stringify(what)}`, () => heard.some((one) => JSON.stringify(one) === JSON.stringify(what)));
+      heard.length = 0;
+    };
+    notifications.start();
+    await hears('sweep');
+    await notify('bc_gateway', '["a","b"]');
+    await hears(['a', 'b']);
+    await notify('bc_trust', '');
+    await hears('trust');
+    await notify('bc_revocation', '');
+    await hears('revocation');
+    const [state] = await used.db.query<{ open: boolean }>({
+      text: `select xact_start is not null as open from pg_stat_activity where application_name = 'listener-under-test'`,
+    });
+    assert.equal(state?.open, false);
+    // The canary comes back: nothing happens.
+    scheduler.advance(listenTiming.canaryMs);
+    await eventually('the canary is back', () => scheduler.pending === 1 && notifications.isListening);
+    await turns(50);
+    assert.deepEqual(lost, []);
+    // Cut by the server.
+    await used.db.query({ text: `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'listener-under-test'` });
+    await eventually('the cut is noticed', () => lost.length > 0);
+    scheduler.advance(listenTiming.retryMaxMs);
+    await hears('sweep');
+    // Kept open to nowhere: only the canary tells.
+    lost.length = 0;
+    await eventually('it listens again', () => notifications.isListening);
+    isBlackHole = true;
+    scheduler.advance(listenTiming.canaryMs);
+    await turns(20);
+    scheduler.advance(listenTiming.answerWithinMs);
+    assert.deepEqual(lost, ['the canary did not come back']);
+    isBlackHole = false;
+    scheduler.advance(listenTiming.retryMaxMs);
+    await hears('sweep');
+    await eventually('it listens again', () => notifications.isListening);
+    await notifications.close();
+  });
+});

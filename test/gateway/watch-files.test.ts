@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import type { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type FileWatch, watchTlsFiles } from '../../gateway/tls/watch-files.ts';
+import { createAuthorities, dialTls, hostLeaf, nodeCaPem, type TestAuthorities, type TestLeaf } from '../harness/agent.ts';
+import { eventually } from '../harness/eventually.ts';
+import { ManualScheduler } from './manual-scheduler.ts';
+import { startGateway } from './start-gateway.ts';
+
+const serialOf = async (port: number): Promise<string> => {
+  const socket = dialTls({ port });
+  await once(socket, 'secureConnect');
+  const serial = (socket.getPeerX509Certificate() as X509Certificate).serialNumber.toLowerCase();
+  socket.destroy();
+  return serial;
+};
+
+describe('watching TLS files', () => {
+  let folder: string;
+  let authorities: TestAuthorities;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'bc-tls-'));
+    authorities = await createAuthorities();
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  const write = async (leaf: TestLeaf, parts: readonly ('key' | 'cert')[] = ['key', 'cert']): Promise<void> => {
+    if (parts.includes('key')) await writeFile(join(folder, 'gateway.key'), leaf.keyPem);
+    if (parts.includes('cert')) await writeFile(join(folder, 'gateway.crt'), leaf.chainPem);
+  };
+
+  it('TLS-013, TLS-014, H-12 hands over each changed set once, keeps the old one for a broken pair, and tries the next change', async () => {
+    const [first, second] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
+    await write(first);
+    await writeFile(join(folder, 'node-ca.pem'), nodeCaPem(authorities));
+    const files = { key: join(folder, 'gateway.key'), cert: join(folder, 'gateway.crt'), ca: join(folder, 'node-ca.pem') };
+    const { gateway, port } = await startGateway({ authorities });
+    const errors: string[] = [];
+    let reloads = 0;
+    const scheduler = new ManualScheduler();
+    const watch: FileWatch = watchTlsFiles(files, (material) => gateway.setTls(material), {
+      scheduler,
+      onError: (error) => void errors.push(error.message),
+      onReload: () => void (reloads += 1),
+    });
+    await watch.check();
+    assert.equal(await serialOf(port), first.serial);
+    // Same content under a new time: nothing happens. New content under the old time: it does.
+    const stamp = new Date(1_000_000_000_000);
+    for (const path of [files.key, files.cert]) await utimes(path, stamp, stamp);
+    await watch.check();
+    assert.equal(reloads, 1);
+    await write(second, ['key']);
+    await watch.check();
+    await watch.check();
+    assert.deepEqual(errors, ['Gateway serving certificate not reloaded: the private key does not belong to the certificate']);
+    assert.equal(await serialOf(port), first.serial);
+    await write(second);
+    for (const path of [files.key, files.cert]) await utimes(path, stamp, stamp);
+    await watch.check();
+    assert.equal(await serialOf(port), second.serial);
+    assert.equal(reloads, 2);
+    await rm(files.cert);
+    await watch.check();
+    assert.match(errors[1] as string, /^Gateway serving certificate not reloaded: ENOENT/);
+    // TLS-005: by itself each 60 s.
+    await write(first);
+    scheduler.advance(59_999);
+    await watch.check();
+    scheduler.advance(1);
+    await eventually('the timer looks', () => reloads === 3);
+    watch.close();
+    assert.equal(scheduler.pending, 0);
+    await gateway.close();
+  });
+
+  it('refuses a listener without node authorities', async () => {
+    const leaf = await hostLeaf(authorities, 'gateway');
+    await assert.rejects(startGateway({ tls: { key: leaf.keyPem, cert: leaf.chainPem } }), {
+      code: 'INVALID_CONFIG',
+      message: /needs the node authorities/,
+    });
+  });
+
+  it('SKEW-021 refuses a protocol range that is none', async () => {
+    for (const protocol of [
+      { min: 0, max: 1 },
+      { min: 2, max: 1 },
+      { min: 1.5, max: 2 },
+      { min: 1, max: Number.NaN },
+    ]) {
+      await assert.rejects(startGateway({ protocol }), { code: 'INVALID_CONFIG', message: /protocol range/ });
+    }
+  });
+});
