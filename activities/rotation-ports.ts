@@ -18,7 +18,8 @@ export interface CommandRootsPort {
   read(): Promise<RootsView>;
   add(input: { rotationId: string }): Promise<RootsView>;
   switch(input: { rotationId: string }): Promise<RootsView>;
-  drop(input: { rotationId: string; opensAt: number; forcedReason: string }): Promise<RootsView>;
+  /** `root`: the one that was judged; refused when an abort has exchanged the roles since. */
+  drop(input: { rotationId: string; root?: string; opensAt: number; forcedReason: string }): Promise<RootsView>;
   abort(input: { rotationId: string; actor: string; reason: string; recordedVersion: number }): Promise<RootsView>;
 }
 

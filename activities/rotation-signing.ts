@@ -6,7 +6,7 @@
 import { heartbeat } from '@temporalio/activity';
 import { ControlError } from '../domain/errors.ts';
 import { dropOpensAt, judgeDrop } from '../domain/rotation/gates.ts';
-import type { RotationInProgress } from '../domain/rotation/stages.ts';
+import type { CommandRoots, RotationInProgress } from '../domain/rotation/stages.ts';
 import { hour } from '../domain/time.ts';
 import { parseStageEvidence } from '../pki/audit/evidence.ts';
 import { translated } from './failures.ts';
@@ -63,7 +63,8 @@ export function createRotationSigningActivities(ports: RotationSigningPorts): Ro
       const pending = before.roots.rotation?.id === rotationId && before.roots.rotation.stage === 'added';
       const gate = pending ? await assertMaySwitch(ports, { view: before, rotationId }) : {};
       const view = await ports.roots.switch({ rotationId });
-      await writeEvidence(ports, { rotationId, stage: 'switch', view, ...gate });
+      // Taken back in this moment: the step changed nothing, and there is nothing to testify.
+      if (!isTakenBack(view.roots, rotationId)) await writeEvidence(ports, { rotationId, stage: 'switch', view, ...gate });
     },
 
     signAgain: ({ rotationId }) => signAgain(ports, rotationId),
@@ -86,6 +87,9 @@ export function createRotationSigningActivities(ports: RotationSigningPorts): Ro
   });
 }
 
+const isTakenBack = ({ rotation, lastRotation }: CommandRoots, rotationId: string): boolean =>
+  rotation?.id === rotationId ? rotation.aborted : lastRotation?.id === rotationId && lastRotation.outcome === 'aborted';
+
 async function signAgain(ports: RotationSigningPorts, rotationId: string): Promise<SignedAgain & { dropOpensAt: number }> {
   const view = await ports.roots.read();
   const { rotation } = view.roots;
@@ -105,7 +109,9 @@ async function drop(ports: RotationSigningPorts, rotationId: string): Promise<Si
   const pending = rotation?.id === rotationId && rotation.switchedAt !== null;
   const opensAt = pending ? await assertMayDrop(ports, { view, rotation, switchedAt: rotation.switchedAt }) : neverOpen;
   const signed = pending ? await signLastOnes(ports, rotation.oldRoot) : nothingSigned;
-  const dropped = await ports.roots.drop({ rotationId, opensAt, forcedReason: '' });
+  // By name: a cancelled attempt goes on here, and the abort that cancelled it lets the other root wait for its drop.
+  const judged = pending ? { root: rotation.oldRoot } : {};
+  const dropped = await ports.roots.drop({ rotationId, ...judged, opensAt, forcedReason: '' });
   await writeEvidence(ports, { rotationId, stage: 'drop', view: dropped });
   return signed;
 }

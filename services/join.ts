@@ -133,9 +133,11 @@ function claimToken({ request, csr, claims }: Asked, options: JoinServiceOptions
   const key = [claims.tokenId, secretSha256(claims.secret)];
   return db.transaction(async (tx) => {
     const [used] = await tx.query<TokenState>(use, [...key, instant(now), newId, csrSha256(csr)]);
-    const token = used ?? assertRepeated((await tx.query<TokenState>(look, key))[0], csr, now);
+    const stillOpen = async (): Promise<TokenState> => assertRepeated((await tx.query<TokenState>(look, key))[0], csr, now);
+    const token = used ?? (await stillOpen());
     const nodeId = token.usedByNode ?? newId;
-    const node = used === undefined ? await repeatedNode(tx, nodeId) : await admit(tx, { nodeId, token, request, claims }, options);
+    const node =
+      used === undefined ? await repeatedNode(tx, nodeId, stillOpen) : await admit(tx, { nodeId, token, request, claims }, options);
     const generation = node.identityGeneration;
     const identity = { trustDomain: options.trustDomain, siteId: node.siteId, nodeId };
     const reservation = await reserveSerial(tx, options.nodeCa, {
@@ -161,8 +163,10 @@ function assertRepeated(token: TokenState | undefined, csr: CertificateRequest, 
   throw denied('token-used', `the join token was used by node ${token.usedByNode}`);
 }
 
-async function repeatedNode(tx: Executor, nodeId: string): Promise<NodeFacts> {
+/** Asked once more under the node's lock: it may have joined again while this waited for it. */
+async function repeatedNode(tx: Executor, nodeId: string, stillOpen: () => Promise<TokenState>): Promise<NodeFacts> {
   const node = await lockNode(tx, nodeId);
+  await stillOpen();
   if (node?.state === 'active') return node;
   throw denied('token-used', `the join token was used by node ${nodeId}, which is ${node?.state ?? 'gone'}`);
 }
@@ -174,6 +178,12 @@ interface Admission {
   readonly claims: JoinTokenClaims;
 }
 
+/** The earlier identity's join is over: its request, repeated by whoever has its key, gets no certificate of the new one. */
+const closeEarlier = {
+  name: 'join-tokens-close',
+  text: 'update join_tokens set used_csr_sha256 = null where used_by_node = $1 and id <> $2 and used_csr_sha256 is not null',
+};
+
 /** A new node; or one that is known and gets a new identity, because an operator made a token for it by name. */
 async function admit(tx: Executor, { nodeId, token, request, claims }: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
   const { siteId, role } = token;
@@ -181,15 +191,23 @@ async function admit(tx: Executor, { nodeId, token, request, claims }: Admission
   const created = await insertNodeRow(tx, { id: nodeId, siteId, role, hostname: request.hardware?.hostname ?? '', hardware, now });
   const node = await lockNode(tx, nodeId);
   if (node === undefined) throw new ControlError('INTERNAL', `node ${nodeId} is gone`);
-  const identityGeneration = created ? node.identityGeneration : await renewIdentity(tx, node, { siteId, role, now });
+  const identityGeneration = created
+    ? node.identityGeneration
+    : await renewIdentity(tx, node, { siteId, role, tokenId: claims.tokenId, now });
   const details = { token: claims.tokenId, generation: identityGeneration, site: siteId, role };
   const key = `node/${nodeId}/join/${identityGeneration}`;
   await appendAudit(tx, { key, actor: token.createdBy, action: created ? 'node.join' : 'node.rejoin', subject: nodeId, details }, now);
   return { ...node, state: 'active', identityGeneration };
 }
 
-async function renewIdentity(tx: Executor, node: NodeFacts, expected: { siteId: string; role: TokenRole; now: number }): Promise<number> {
-  const { siteId, role, now } = expected;
+interface Expected {
+  readonly siteId: string;
+  readonly role: TokenRole;
+  readonly tokenId: string;
+  readonly now: number;
+}
+
+async function renewIdentity(tx: Executor, node: NodeFacts, { siteId, role, tokenId, now }: Expected): Promise<number> {
   if (node.siteId !== siteId || node.role !== role) {
     throw denied('node-differs', `node ${node.id} is a ${node.role} of site ${node.siteId}, the join token names a ${role} of ${siteId}`);
   }
@@ -197,6 +215,8 @@ async function renewIdentity(tx: Executor, node: NodeFacts, expected: { siteId: 
   const generation = await changeIdentity(tx, { node, state: 'active', now });
   if (generation === undefined)
     throw new ControlError('CONFLICT', `node ${node.id} changed meanwhile`, { details: { reason: 'node-changed' } });
+  // Before the certificates, as issueOnce takes its locks.
+  await tx.query(closeEarlier, [node.id, tokenId]);
   await cancelCommandsOf(tx, { nodeId: node.id, reason: 'node joined again', now });
   await revokeCertificates(tx, { nodeId: node.id, reason: 'joined again', now });
   return generation;

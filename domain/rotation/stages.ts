@@ -85,7 +85,15 @@ export function addRoot(state: CommandRoots, input: { rotationId: string; newRoo
     state: {
       ...state,
       roots: [...state.roots, { id: input.newRoot, addedAt: input.now }],
-      rotation: { id: input.rotationId, stage: 'added', oldRoot: state.signing, newRoot: input.newRoot, addedAt: input.now, switchedAt: null, aborted: false },
+      rotation: {
+        id: input.rotationId,
+        stage: 'added',
+        oldRoot: state.signing,
+        newRoot: input.newRoot,
+        addedAt: input.now,
+        switchedAt: null,
+        aborted: false,
+      },
     },
   };
 }
@@ -103,17 +111,23 @@ export function switchRoot(state: CommandRoots, input: { rotationId: string; now
 /**
  * Stops trusting the old root (ROT-008).
  *
+ * @param root what the caller judged: an abort exchanges the roles, and an attempt from before it must not take the other root
  * @param opensAt the earliest instant, from dropOpensAt (gates.ts)
  * @param forcedReason not empty: the operator answers for cutting the overlap short (A-PKI-21)
  */
 export function dropRoot(
   state: CommandRoots,
-  input: { rotationId: string; now: number; opensAt: number; forcedReason: string },
+  input: { rotationId: string; now: number; root?: string; opensAt: number; forcedReason: string },
 ): Step {
   const rotation = inProgress(state, input.rotationId, 'drop');
   if (rotation === null) return { state, changed: false };
   if (rotation.stage !== 'switched' || rotation.switchedAt === null) {
     return refuse(`drop before switch: rotation ${rotation.id} is at stage ${rotation.stage}`, { reason: 'out-of-order' });
+  }
+  if (input.root !== undefined && input.root !== rotation.oldRoot) {
+    return refuse(`not dropping root ${input.root}: rotation ${rotation.id} was aborted since, it signs again`, {
+      reason: 'roles-exchanged',
+    });
   }
   const early = input.now < input.opensAt;
   if (early && input.forcedReason === '') {

@@ -52,11 +52,12 @@ export function switchCommandRoot(bundle: PkiBundle, input: { rotationId: string
 /**
  * Stops trusting the old root, forgets its key and raises the trust version (ROT-008).
  *
+ * @param input.root the root that was judged; another one by now is refused
  * @throws INVALID_STATE out of order, or before `opensAt` without a forced reason (A-PKI-21)
  */
 export function dropCommandRoot(
   bundle: PkiBundle,
-  input: { rotationId: string; now: number; opensAt: number; forcedReason: string },
+  input: { rotationId: string; now: number; root?: string; opensAt: number; forcedReason: string },
 ): BundleStep {
   return applied(bundle, dropRoot(bundle.commandRoots, input), { raise: true });
 }

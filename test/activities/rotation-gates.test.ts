@@ -129,6 +129,39 @@ describe("the rotation's gates at the act", () => {
     assert.deepEqual(world.effects, ['add', 'switch']);
   });
 
+  it('H-04 a drop that was cancelled by an abort and goes on does not take the other root', async () => {
+    const { world, signing } = await added();
+    world.follows = true;
+    world.times = { overlapMs: 0, dropMarginMs: 0, workerLifetimeMs: 1_000 };
+    world.publish();
+    await inActivity(() => signing.switchCommandRoot({ rotationId }));
+    const [oldRoot, newRoot] = world.roots$.roots.map((root) => root.id);
+    world.before = async (call) => {
+      if (call !== 'roots.drop') return;
+      world.before = () => {};
+      override(world, { kind: 'abort' });
+      await signing.abortCommandRotation({ rotationId });
+    };
+    const cut = await refusal(() => signing.dropCommandRoot({ rotationId }));
+    assert.deepEqual([cut.type, cut.reason], ['INVALID_STATE', 'roles-exchanged']);
+    assert.deepEqual([world.roots$.signing, world.roots$.roots.map((root) => root.id)], [oldRoot, [oldRoot, newRoot]]);
+    assert.deepEqual(world.effects, ['add', 'switch', 'abort']);
+  });
+
+  it('H-04 a switch that was cancelled by an abort leaves no evidence of a switch', async () => {
+    const { world, signing } = await added();
+    world.publish();
+    world.before = async (call) => {
+      if (call !== 'roots.switch') return;
+      world.before = () => {};
+      override(world, { kind: 'abort' });
+      await signing.abortCommandRotation({ rotationId });
+    };
+    await inActivity(() => signing.switchCommandRoot({ rotationId }));
+    assert.deepEqual(world.effects, ['add', 'abort']);
+    assert.ok(!world.stagesOf(rotationId).includes('switch'));
+  });
+
   it('a step of another rotation is refused', async () => {
     const { world, signing } = await added();
     world.publish();

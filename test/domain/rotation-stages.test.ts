@@ -69,6 +69,14 @@ describe('the stages of a command-root rotation', () => {
     assert.equal(forced.removed[0]?.forcedReason, 'key leaked');
   });
 
+  it('H-04 an attempt to drop that was judged before an abort does not take the other root', () => {
+    const switched = turn(add(start));
+    const judged = { rotationId: 'r1', root: 'A', opensAt: 20 + day, forcedReason: '' };
+    const aborted = abortRotation(switched, { rotationId: 'r1', now: 21 + day }).state;
+    assertRefused(() => dropRoot(aborted, { ...judged, now: 22 + day }), 'INVALID_STATE', /^not dropping root A: rotation r1 was aborted/);
+    assert.equal(dropRoot(switched, { ...judged, now: 22 + day }).changed, true);
+  });
+
   it('a drop in time does not carry a forced reason', () => {
     const forced = dropRoot(turn(add(start)), { rotationId: 'r1', now: 20 + day, opensAt: 20 + day, forcedReason: 'habit' }).state;
     assert.equal(forced.removed[0]?.forcedReason, '');

@@ -249,6 +249,18 @@ describe('joining by token', () => {
     );
   });
 
+  it('JOIN-006 the first join, repeated after the node joined again, gives the replaced key nothing', async () => {
+    const first = await joinRequest(newKey(), await token({ nodeId: 'gpu-21' }));
+    granted(first, await send(first));
+    await revokeNode({ db: used.db, nodeId: 'gpu-21', actor: 'olga', reason: 'key stolen', now: t0 });
+    const second = await joinRequest(newKey(), await token({ nodeId: 'gpu-21' }));
+    const answer = granted(second, await send(second));
+    await assert.rejects(send({ ...first, nonce: randomBytes(32) }), refused('PERMISSION_DENIED', /used by node gpu-21/, 'token-used'));
+    const lost = { ...second, nonce: randomBytes(32) };
+    const again = granted(lost, await send(lost));
+    assert.deepEqual([again.generation, Buffer.from(again.chain[0]!)], [answer.generation, Buffer.from(answer.chain[0]!)]);
+  });
+
   it('a revoked node joins again only by a token made for it, and its old token gives it nothing', async () => {
     const key = newKey();
     const message = await joinRequest(key, await token({ nodeId: 'gpu-18' }));

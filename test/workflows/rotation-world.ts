@@ -89,8 +89,7 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
         addRoot(this.roots$, { rotationId, newRoot: sha256(`root ${rotationId} ${this.#newRoots++}`), now: this.now() }),
       ),
     switch: ({ rotationId }) => this.#step('switch', () => switchRoot(this.roots$, { rotationId, now: this.now() })),
-    drop: ({ rotationId, opensAt, forcedReason }) =>
-      this.#step('drop', () => dropRoot(this.roots$, { rotationId, opensAt, forcedReason, now: this.now() })),
+    drop: (input) => this.#step('drop', () => dropRoot(this.roots$, { ...input, now: this.now() })),
     abort: ({ rotationId }) => this.#step('abort', () => abortRotation(this.roots$, { rotationId, now: this.now() })),
   };
 
