@@ -80,7 +80,10 @@ async function choose(name: PortName, { env, last, reserve }: Choice): Promise<n
   for (const wish of wishes({ last, usual, any: asked === 0 })) {
     if ((await isPortFree(wish)) && reserve(wish)) return wish;
   }
-  return claim(0, who, 'free choice');
+  for (;;) {
+    const port = await claim(0, who, 'free choice');
+    if (reserve(port)) return port;
+  }
 }
 
 /** What would be nice to have, and is no loss otherwise. */

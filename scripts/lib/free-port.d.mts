@@ -5,5 +5,6 @@ export interface PortClaim {
   readonly who: string;
   readonly setBy: string;
 }
+export const freeChoice: { readonly from: number; readonly to: number };
 export function claimPort(request: PortClaim): Promise<number>;
 export function isPortFree(port: number, host?: string): Promise<boolean>;

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { deflateRawSync } from 'node:zlib';
+import { claimPort, freeChoice } from '../../scripts/lib/free-port.mjs';
 import { tryLock, waitForLock } from '../../scripts/lib/lock.mjs';
 import { readFromZip } from '../../scripts/lib/unzip.mjs';
 import { projectRoot } from '../harness/imports.ts';
@@ -95,6 +96,14 @@ describe('the lock of one at a time', () => {
       writeFileSync(path, text);
       assert.equal(tryLock(path).kind, 'taken', JSON.stringify(text));
     }
+  });
+});
+
+describe('a port of free choice', () => {
+  it('is none that the system may give to a connection before its process binds it', async () => {
+    const chosen = await Promise.all(Array.from({ length: 20 }, () => claimPort({ port: 0, who: 'a test', setBy: 'nobody' })));
+    for (const port of chosen) assert.ok(port >= freeChoice.from && port <= freeChoice.to, String(port));
+    assert.ok(freeChoice.to < 32_768);
   });
 });
 
