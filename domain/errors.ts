@@ -14,8 +14,9 @@ export interface ErrorSpec {
   readonly retryable: boolean;
 }
 
-const spec = (exit: number, grpc: number, http: number, retryable: boolean, hint: string): ErrorSpec =>
-  Object.freeze({ exit, grpc, http, retryable, hint });
+type Row = readonly [exit: number, grpc: number, http: number, retryable: boolean, hint: string];
+
+const spec = (...[exit, grpc, http, retryable, hint]: Row): ErrorSpec => Object.freeze({ exit, grpc, http, retryable, hint });
 
 /** Code → what each edge does with it. gRPC numbers are those of the gRPC specification. */
 export const errorTable = Object.freeze({
@@ -43,7 +44,13 @@ export const errorTable = Object.freeze({
   NOT_YET: spec(8, 9, 409, true, 'the condition is not met yet; better-compute stuck says who is waited for'),
   PORT_TAKEN: spec(3, 14, 503, false, 'choose another port, or stop the process that holds it'),
   AUDIT_TAMPERED: spec(9, 15, 500, false, 'the record does not match its signature: compare with a backup'),
-  DATA_CORRUPT: spec(9, 15, 500, false, 'the file does not read back as it was written: restore its copy, or start again with a new identity'),
+  DATA_CORRUPT: spec(
+    9,
+    15,
+    500,
+    false,
+    'the file does not read back as it was written: restore its copy, or start again with a new identity',
+  ),
   CANCELLED: spec(130, 1, 499, false, 'it was cancelled'),
   INTERNAL: spec(70, 13, 500, false, 'this is a fault of ours: the log has the details'),
 } as const satisfies Record<string, ErrorSpec>);

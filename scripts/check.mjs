@@ -22,7 +22,8 @@ const steps = Object.freeze([
   ['the protocol follows its rules (buf lint)', [bin('buf'), 'lint']],
   ['the protocol breaks no daemon in the field (buf breaking)', [bin('buf'), 'breaking', '--against', 'proto/baseline.binpb']],
   ['generated code is what the .proto files generate', script('proto-gen.mjs', '--check')],
-  ['generated pages are what the code generates', [process.execPath, '--import', 'tsx', 'scripts/docs-gen.ts', '--check']],
+  ['the reference pages are what the code generates', [process.execPath, '--import', 'tsx', 'scripts/docs-gen.ts', '--check']],
+  ['the page of commands is what their tree generates', [process.execPath, '--import', 'tsx', 'scripts/cli-docs.ts', '--check']],
   [
     'layers import only what they may',
     [process.execPath, join(projectRoot, 'node_modules', 'mocha', 'bin', 'mocha.js'), 'test/architecture.test.ts'],

@@ -66,7 +66,7 @@ const layers: Readonly<Record<string, Layer>> = {
     why: 'replayed code: no clock, no files, no network, and no activity code in the bundle',
   },
   api: {
-    values: ['domain', 'proto', 'pki', 'drizzle', 'services', 'temporal.config.ts', 'runtime', 'workflows', 'workers/codec.ts'],
+    values: ['domain', 'proto', 'pki', 'drizzle', 'services', 'temporal.config.ts', 'runtime', 'workflows'],
     outside: 'any',
     why: 'an edge: it translates between HTTP and services, and starts workflows by their messages',
   },

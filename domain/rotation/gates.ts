@@ -89,7 +89,10 @@ export interface FleetFacts {
 /** Every connected node holds `version` (ROT-020, ROT-021, ROT-025). NULL, 0 and absent all count as behind. */
 export function judgeFleet(facts: FleetFacts, expected: { version: number; now: number }): Verdict {
   if (facts.connected === 0) {
-    return closed('no-connected-node', `no connected daemon confirms trust version ${expected.version} (${facts.knownNodes} known node(s))`);
+    return closed(
+      'no-connected-node',
+      `no connected daemon confirms trust version ${expected.version} (${facts.knownNodes} known node(s))`,
+    );
   }
   if (facts.lastPresenceWriteAt === null || expected.now - facts.lastPresenceWriteAt > connectedWithinMs) {
     return closed('presence-stalled', 'no gateway has written a session row for 2 minutes: what is known of the fleet is old');

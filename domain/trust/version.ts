@@ -30,11 +30,7 @@ export type TrustDecision =
  * @param recorded what is published now; null before the first publication
  * @param earlier the highest version at which `candidate.digest` was published before; null if never
  */
-export function settleTrustVersion(
-  recorded: RecordedTrust | null,
-  earlier: number | null,
-  candidate: TrustCandidate,
-): TrustDecision {
+export function settleTrustVersion(recorded: RecordedTrust | null, earlier: number | null, candidate: TrustCandidate): TrustDecision {
   const floor = Math.max(candidate.floor, candidate.explicitFloor);
   if (recorded === null) return { kind: 'publish', version: Math.max(1, floor) };
   if (recorded.digest === candidate.digest) {

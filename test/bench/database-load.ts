@@ -43,7 +43,10 @@ export async function perSecond(options: { callers: number; durationMs: number }
   let done = 0;
   await Promise.all(
     Array.from({ length: options.callers }, async () => {
-      while (performance.now() < until) done += await call();
+      while (performance.now() < until) {
+        const count = await call();
+        done += count;
+      }
     }),
   );
   return (done / (performance.now() - startedAt)) * 1_000;

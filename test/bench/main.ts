@@ -5,8 +5,8 @@
  * Never a test: machines differ, so no time is asserted anywhere else.
  */
 import { execFileSync } from 'node:child_process';
-import { cpus, totalmem } from 'node:os';
 import { existsSync } from 'node:fs';
+import { cpus, totalmem } from 'node:os';
 import { ControlError } from '../../domain/errors.ts';
 
 export interface Figure {
@@ -43,7 +43,7 @@ async function measure(name: string): Promise<Figure> {
   return module.figure();
 }
 
-function machine(): Record<string, unknown> {
+function machine(): Record<string, string | number> {
   const commit = (() => {
     try {
       return execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
@@ -51,7 +51,13 @@ function machine(): Record<string, unknown> {
       return 'unknown';
     }
   })();
-  return { cpu: cpus()[0]?.model ?? 'unknown', cores: cpus().length, memoryGiB: Math.round(totalmem() / 2 ** 30), node: process.version, commit };
+  return {
+    cpu: cpus()[0]?.model ?? 'unknown',
+    cores: cpus().length,
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    node: process.version,
+    commit,
+  };
 }
 
 const shown = (value: number): string => (value >= 100 ? value.toFixed(0) : value.toFixed(2));
@@ -61,7 +67,12 @@ async function main(args: readonly string[]): Promise<number> {
   const wanted = args.filter((arg) => !arg.startsWith('--'));
   const names = wanted.length > 0 ? wanted : Object.keys(figures);
   if (isJson) process.stdout.write(`${JSON.stringify({ machine: machine() })}\n`);
-  else process.stdout.write(`${Object.entries(machine()).map(([key, value]) => `${key} ${value}`).join(' · ')}\n\n`);
+  else
+    process.stdout.write(
+      `${Object.entries(machine())
+        .map(([key, value]) => `${key} ${value}`)
+        .join(' · ')}\n\n`,
+    );
   let missed = 0;
   for (const name of names) {
     const figure = await measure(name);
@@ -69,7 +80,9 @@ async function main(args: readonly string[]): Promise<number> {
     if (isJson) process.stdout.write(`${JSON.stringify(figure)}\n`);
     else {
       const verdict = figure.holds ? 'holds ' : 'MISSED';
-      process.stdout.write(`${verdict} ${name.padEnd(17)} ${shown(figure.ratio).padStart(9)}  goal ${String(figure.goal).padStart(7)}  ${figures[name] ?? ''}\n`);
+      process.stdout.write(
+        `${verdict} ${name.padEnd(17)} ${shown(figure.ratio).padStart(9)}  goal ${String(figure.goal).padStart(7)}  ${figures[name] ?? ''}\n`,
+      );
     }
   }
   return missed === 0 ? 0 : 1;

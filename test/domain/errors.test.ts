@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { commandStateName, commandStates, isFinished } from '../../domain/commands/states.ts';
 import { commandKinds, findCommandKind, laneWindows } from '../../domain/commands/kinds.ts';
-import { codeOf, ControlError, errorTable, isCode } from '../../domain/errors.ts';
+import { commandStateName, commandStates, isFinished } from '../../domain/commands/states.ts';
+import { ControlError, codeOf, errorTable, isCode } from '../../domain/errors.ts';
 import { protocolRegistry } from '../../proto/index.ts';
 
 describe('the error table', () => {

@@ -106,7 +106,7 @@ describe('the stages of a command-root rotation', () => {
 
   it('whatever steps come in whatever order: the signing root is trusted, at least one root and at most two', () => {
     const step = fc.record({ kind: fc.constantFrom('add', 'switch', 'drop', 'abort'), id: fc.constantFrom('r1', 'r2', 'r3') });
-    const apply = (state: CommandRoots, kind: string, rotationId: string, now: number): Step => {
+    const apply = (state: CommandRoots, { kind, id: rotationId }: { kind: string; id: string }, now: number): Step => {
       if (kind === 'add') return addRoot(state, { rotationId, newRoot: `root-${rotationId}`, now });
       if (kind === 'switch') return switchRoot(state, { rotationId, now });
       if (kind === 'drop') return dropRoot(state, { rotationId, now, opensAt: 0, forcedReason: '' });
@@ -115,9 +115,9 @@ describe('the stages of a command-root rotation', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         let state = start;
-        steps.forEach(({ kind, id }, now) => {
+        steps.forEach((one, now) => {
           try {
-            const next = apply(state, kind, id, now);
+            const next = apply(state, one, now);
             assert.equal(next.changed, next.state !== state);
             state = next.state;
           } catch (error) {

@@ -11,12 +11,12 @@ import {
   HelloSchema,
   isProtocolRange,
   negotiateProtocolVersion,
-  ProtocolError,
   PROTOCOL_VERSION,
-  purposes,
+  ProtocolError,
   type Purpose,
-  signingInput,
+  purposes,
   StatusReportSchema,
+  signingInput,
   TrustBundleSchema,
   u64be,
 } from '../../proto/index.ts';
@@ -93,7 +93,10 @@ describe('signing input', () => {
   it('ENV-009 no two purposes and no two lists of parts share an input', () => {
     const purpose = fc.constantFrom(...(Object.keys(purposes) as Purpose[]));
     const input = purpose.chain((name) =>
-      fc.tuple(fc.constant(name), fc.array(fc.uint8Array({ maxLength: 9 }), { minLength: purposes[name].length, maxLength: purposes[name].length })),
+      fc.tuple(
+        fc.constant(name),
+        fc.array(fc.uint8Array({ maxLength: 9 }), { minLength: purposes[name].length, maxLength: purposes[name].length }),
+      ),
     );
     fc.assert(
       fc.property(input, input, (left, right) => {
@@ -133,7 +136,12 @@ describe('version negotiation', () => {
 
   it('SKEW-021 a range is whole numbers from 1 upwards', () => {
     assert.equal(isProtocolRange({ min: 1, max: 1 }), true);
-    for (const range of [{ min: 0, max: 1 }, { min: 2, max: 1 }, { min: 1.5, max: 2 }, { min: 1, max: Number.NaN }]) {
+    for (const range of [
+      { min: 0, max: 1 },
+      { min: 2, max: 1 },
+      { min: 1.5, max: 2 },
+      { min: 1, max: Number.NaN },
+    ]) {
       assert.equal(isProtocolRange(range), false, JSON.stringify(range));
     }
   });
