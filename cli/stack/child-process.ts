@@ -25,7 +25,6 @@ export interface Child {
   readonly name: string;
   /** Of the process that runs now; 0 between two. */
   pid(): number;
-  signal(name: NodeJS.Signals): void;
   /** Resolves when it has ended for good. */
   stop(): Promise<void>;
 }
@@ -61,7 +60,6 @@ export async function startChild(
   return {
     name: definition.name,
     pid: () => state.current?.pid ?? 0,
-    signal: (signal) => void state.current?.process.kill(signal),
     stop: async () => {
       state.stopping = true;
       state.wake?.();
@@ -200,8 +198,6 @@ function lastWords(logFile: string, from: number): LastWords {
 }
 
 async function end({ process: child, ended }: Launched): Promise<void> {
-  // A process that was stopped (SIGSTOP) would not hear the rest.
-  child.kill('SIGCONT');
   child.kill('SIGTERM');
   child.stdin?.end();
   const cut = setTimeout(() => child.kill('SIGKILL'), stopWithinMs);

@@ -45,12 +45,11 @@ describe('better-compute start', function () {
     const env = { ...freePorts, BETTER_COMPUTE_HOME: home };
     const first = start(['--demonstration', '--nodes', '3'], env);
     assert.match(await first.untilSaid(/daemons are connected/), /3 daemons are connected \(3 joined by token\)/);
+    // Killed while one daemon is stopped, which alone could not see that its parent is gone.
     assert.match(
       await first.untilSaid(/waiting-fleet: /),
       /waiting-fleet: \d of 3 connected node\(s\) have not applied it \(.*node-3 at 1.*\)/,
     );
-    await first.untilSaid(/node-3 goes on/);
-    await first.untilSaid(/waiting-drop: until/);
     assert.ok(processesOf(home).length >= 10, 'the stack and its daemons run');
     first.kill('SIGKILL');
     await first.ended;

@@ -14,9 +14,8 @@ export interface Fleet {
   readonly names: readonly string[];
   /** How many joined anew; the others were found in the state folder. */
   readonly joined: number;
-  /** Stops a daemon as a debugger would: its session stays, its answers do not come. */
-  stall(name: string): void;
-  resume(name: string): void;
+  /** Stops a daemon as a debugger would: its session stays, its answers do not come. The answer lets it go on. */
+  stall(name: string): () => void;
   stop(): Promise<void>;
 }
 
@@ -60,10 +59,26 @@ export async function startFleet({ stack, api, count, rootOverlapMs, say }: Flee
   return {
     names,
     joined,
-    stall: (name) => running.get(name)?.signal('SIGSTOP'),
-    resume: (name) => running.get(name)?.signal('SIGCONT'),
+    stall: (name) => holdStopped(running.get(name)?.pid() ?? 0),
     stop,
   };
+}
+
+/**
+ * A stopped process would outlive us: it cannot see that its parent is gone. So a shell of its own holds it, for as long as a
+ * pipe from us is open, and lets it go on when the pipe closes, whoever closed it.
+ */
+function holdStopped(pid: number): () => void {
+  if (pid === 0) return () => undefined;
+  const script = 'kill -STOP "$1"; cat >/dev/null; kill -CONT "$1"';
+  const holder = spawn('sh', ['-c', script, 'sh', String(pid)], {
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+    env: { PATH: process.env['PATH'] },
+  });
+  holder.on('error', () => undefined);
+  holder.stdin.on('error', () => undefined);
+  return () => void holder.stdin.end();
 }
 
 /** The join string goes through a pipe: a command line can be read by everyone on the machine. */

@@ -30,11 +30,10 @@ export function stallOne({
   let stalled = true;
   let waitedForSince: number | null = null;
   say(`${name} is stopped on purpose: the rotation will have to wait for it`);
-  fleet.stall(name);
+  const goOn = fleet.stall(name);
   const end = (): void => {
-    if (!stalled) return;
     stalled = false;
-    fleet.resume(name);
+    goOn();
   };
   return {
     name,
