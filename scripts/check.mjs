@@ -12,7 +12,7 @@ const script = (name, ...args) => [process.execPath, join(projectRoot, 'scripts'
 /** What must hold → the command that fails when it does not.
  * @type {readonly [rule: string, commandLine: string[]][]} */
 const steps = Object.freeze([
-  ['every file is formatted, imports sorted, names kebab-case, exports named (biome)', [bin('biome'), 'ci', '.']],
+  ['every file is formatted, imports sorted, names kebab-case, exports named (biome)', [bin('biome'), 'ci', '--colors=off', '.']],
   [
     'no promise is left alone, no switch misses a case, sizes hold (oxlint with types)',
     [bin('oxlint'), '--type-aware', '--deny-warnings', '.'],
@@ -34,7 +34,7 @@ let failed = 0;
 for (const [rule, commandLine] of steps) {
   const [command = '', ...args] = commandLine;
   const begun = Date.now();
-  const env = { ...process.env, PATH: `${join(projectRoot, 'node_modules', '.bin')}:${process.env.PATH ?? ''}` };
+  const env = { ...process.env, NO_COLOR: '1', PATH: `${join(projectRoot, 'node_modules', '.bin')}:${process.env.PATH ?? ''}` };
   const { code, out, err } = await runCommand(command, args, { cwd: projectRoot, env, timeoutMs: 5 * 60_000 });
   const seconds = ((Date.now() - begun) / 1000).toFixed(1);
   process.stdout.write(`${code === 0 ? 'holds ' : 'BROKEN'}  ${rule} (${seconds} s)\n`);
