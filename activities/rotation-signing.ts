@@ -135,10 +135,12 @@ async function takeBack(
   rotationId: string,
   abort: OverrideRow,
 ): ReturnType<RotationSigningActivities['abortCommandRotation']> {
-  const { roots } = await ports.roots.read();
+  const { roots, trustDigest } = await ports.roots.read();
   if (roots.lastRotation?.id === rotationId && roots.lastRotation.outcome === 'dropped') return { kind: 'too-late' };
   if (roots.rotation === null && roots.lastRotation?.id !== rotationId) return { kind: 'nothing' };
-  const recordedVersion = (await ports.facts.publication())?.version ?? 0;
+  const published = await ports.facts.publication();
+  // An add that is not published yet still may be, by a process that has read it: what takes it back must lie above that.
+  const recordedVersion = (published?.version ?? 0) + (published?.digest === trustDigest ? 0 : 1);
   const view = await ports.roots.abort({ rotationId, actor: abort.actor, reason: abort.reason, recordedVersion });
   await writeEvidence(ports, { rotationId, stage: 'abort', view });
   return { kind: view.roots.rotation === null ? 'removed' : 'switched-back' };

@@ -111,6 +111,22 @@ describe("the rotation's gates at the act", () => {
     assert.deepEqual(world.effects, ['add', 'abort']);
   });
 
+  for (const published of [false, true]) {
+    it(`C12 an abort is ordered above the version of the add, ${published ? 'which is published' : 'also when that is still to be published'}`, async () => {
+      const { world } = await added();
+      if (published) world.publish();
+      override(world, { kind: 'abort' });
+      const seen: number[] = [];
+      const abort: typeof world.roots.abort = (input) => {
+        seen.push(input.recordedVersion);
+        return world.roots.abort(input);
+      };
+      const signing = createRotationSigningActivities(Object.assign(Object.create(world), { roots: { ...world.roots, abort } }));
+      await inActivity(() => signing.abortCommandRotation({ rotationId }));
+      assert.deepEqual(seen, [2]);
+    });
+  }
+
   it('ROT-012 a drop before the switch is refused for good', async () => {
     const { signing } = await added();
     const refused = await refusal(() => signing.dropCommandRoot({ rotationId }));
