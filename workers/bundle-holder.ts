@@ -36,9 +36,14 @@ export async function holdBundle({ store, secret, log }: BundleHolderOptions): P
     for (const listener of listeners) listener(bundle);
     return bundle;
   };
+  // What was taken while a read was on its way may be newer than what it brings: then it is read again.
   const refresh = async (): Promise<PkiBundle> => {
-    const stored = await store.read();
-    return stored.revision === held.revision ? held.bundle : take(open(stored.text), stored.revision);
+    for (;;) {
+      const before = held;
+      const stored = await store.read();
+      if (stored.revision === held.revision) return held.bundle;
+      if (held === before) return take(open(stored.text), stored.revision);
+    }
   };
   const watcher = store.watch(() => {
     refresh().catch((error: unknown) => log.error({ err: error }, 'the changed key bundle cannot be used; going on with the one at hand'));
@@ -47,8 +52,12 @@ export async function holdBundle({ store, secret, log }: BundleHolderOptions): P
     current: () => held.bundle,
     refresh,
     update: async (change: BundleChange) => {
+      const before = held;
       const updated = await updateBundle(store, secret, change);
-      return updated.revision === held.revision ? held.bundle : take(updated.bundle, updated.revision);
+      if (updated.revision === held.revision) return held.bundle;
+      if (held === before) return take(updated.bundle, updated.revision);
+      await refresh();
+      return updated.bundle;
     },
     onChange: (listener) => void listeners.push(listener),
     close: () => watcher.close(),
