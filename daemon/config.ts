@@ -32,6 +32,10 @@ export function parseDaemonConfig(path: string, text: string): DaemonConfig {
   }
   const parsed = schema.safeParse(value);
   if (parsed.success) return Object.freeze(parsed.data);
-  const problems = parsed.error.issues.map((issue) => (issue.code === 'unrecognized_keys' ? issue.keys.map((key) => `"${key}" is not a setting (settings: ${Object.keys(schema.shape).join(', ')})`).join('; ') : `${issue.path.map(String).join('.') || 'the content'}: ${issue.message}`));
+  const problems = parsed.error.issues.map((issue) =>
+    issue.code === 'unrecognized_keys'
+      ? issue.keys.map((key) => `"${key}" is not a setting (settings: ${Object.keys(schema.shape).join(', ')})`).join('; ')
+      : `${issue.path.map(String).join('.') || 'the content'}: ${issue.message}`,
+  );
   throw new ControlError('INVALID_CONFIG', `${path}: ${problems.join('; ')}`, { details: { reason: 'config', problems } });
 }

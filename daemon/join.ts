@@ -9,7 +9,7 @@ import { createHash, createPrivateKey, type KeyObject, randomBytes } from 'node:
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { codeOf, ControlError, errorTable } from '../domain/errors.ts';
+import { ControlError, codeOf, errorTable } from '../domain/errors.ts';
 import { second } from '../domain/time.ts';
 import { type JoinBundle, verifyJoinResponse } from '../pki/enroll/index.ts';
 import { acceptTrustBundle } from '../pki/trust/index.ts';
@@ -17,13 +17,13 @@ import { createCsr, nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from
 import { bounds, encodeMessage, type JoinGranted, JoinRequestSchema, type JoinResponseBody } from '../proto/index.ts';
 import { type HostFiles, hardwareClaims } from './kinds/inventory.ts';
 import { openPrivateFolder } from './state/files.ts';
-import { findIdentity, generateNodeKey, identityRoles, type Identity, type StoredIdentity, saveIdentity } from './state/identity.ts';
+import { findIdentity, generateNodeKey, type Identity, identityRoles, type StoredIdentity, saveIdentity } from './state/identity.ts';
 import { readJsonFile, writeJsonFile } from './state/json-file.ts';
 import { lockFolder } from './state/lock.ts';
+import { freshBackoff, nextDial } from './transport/backoff.ts';
 import { callGateway } from './transport/call.ts';
 import { refusalFacts } from './transport/grpc-status.ts';
 import { dialPinned } from './transport/pinned-connection.ts';
-import { freshBackoff, nextDial } from './transport/backoff.ts';
 import { daemonVersion } from './version.ts';
 
 export interface JoinOptions {
@@ -74,9 +74,13 @@ async function formerIdentity({ dataDir, replace }: JoinOptions): Promise<Identi
     return undefined;
   }
   if (found === undefined || replace) return found?.identity;
-  throw new ControlError('INVALID_STATE', `this machine has joined already, as node ${found.identity.nodeId} of ${found.identity.trustDomain}`, {
-    details: { reason: 'already-joined', hint: `to give it a new identity: bcd join --replace --data-dir ${dataDir} <join string>` },
-  });
+  throw new ControlError(
+    'INVALID_STATE',
+    `this machine has joined already, as node ${found.identity.nodeId} of ${found.identity.trustDomain}`,
+    {
+      details: { reason: 'already-joined', hint: `to give it a new identity: bcd join --replace --data-dir ${dataDir} <join string>` },
+    },
+  );
 }
 
 interface PendingRequest {
@@ -86,7 +90,12 @@ interface PendingRequest {
 
 const pendingPath = (folder: string): string => join(folder, 'join-pending.json');
 
-const pendingSchema = z.strictObject({ format: z.literal('better-compute/join-pending/1'), joinSha256: z.string(), csr: z.base64(), key: z.string() });
+const pendingSchema = z.strictObject({
+  format: z.literal('better-compute/join-pending/1'),
+  joinSha256: z.string(),
+  csr: z.base64(),
+  key: z.string(),
+});
 
 /** The same request for the same join string, across restarts. */
 async function pendingRequest({ dataDir, bundle }: JoinOptions): Promise<PendingRequest> {
@@ -96,7 +105,12 @@ async function pendingRequest({ dataDir, bundle }: JoinOptions): Promise<Pending
   const key = generateNodeKey();
   const csr = await createCsr({ key });
   const pem = key.export({ type: 'pkcs8', format: 'pem' });
-  await writeJsonFile(pendingPath(dataDir), { format: 'better-compute/join-pending/1', joinSha256, csr: Buffer.from(csr).toString('base64'), key: pem });
+  await writeJsonFile(pendingPath(dataDir), {
+    format: 'better-compute/join-pending/1',
+    joinSha256,
+    csr: Buffer.from(csr).toString('base64'),
+    key: pem,
+  });
   return { key, csr };
 }
 
@@ -113,10 +127,15 @@ async function askUntilAnswered(options: JoinOptions, request: PendingRequest): 
       if (isGranted(body)) return body;
       waitMs = deferralMs(body);
       options.say(`the control plane defers the join: asking again in ${Math.ceil(waitMs / second)} s`);
-      if (options.now() + waitMs > until) throw new ControlError('NOT_YET', `the control plane deferred the join by ${Math.ceil(waitMs / second)} s, longer than --wait allows`, { details: { reason: 'join-deferred' } });
+      if (options.now() + waitMs > until)
+        throw new ControlError(
+          'NOT_YET',
+          `the control plane deferred the join by ${Math.ceil(waitMs / second)} s, longer than --wait allows`,
+          { details: { reason: 'join-deferred' } },
+        );
     } catch (error) {
       if (!errorTable[codeOf(error)].retryable || refusalFacts(error).reason === 'join-deferred') throw error;
-      const next = nextDial(backoff, { heldMs: 0, pushbackMs: refusalFacts(error).pushbackMs, reconnectWindowMs: 0 }, options.random);
+      const next = nextDial(backoff, { heldMs: 0, pushbackMs: refusalFacts(error).pushbackMs, reconnectWindowMs: 0 }, options);
       backoff = next.state;
       waitMs = next.delayMs;
       if (options.now() + waitMs > until) throw error;
@@ -129,14 +148,26 @@ async function askUntilAnswered(options: JoinOptions, request: PendingRequest): 
 const isGranted = (body: JoinResponseBody): body is Granted => body.outcome.case === 'granted';
 
 function deferralMs({ outcome }: JoinResponseBody): number {
-  if (outcome.case !== 'deferral') throw new ControlError('MALFORMED', 'the join answer neither grants nor defers', { details: { reason: 'join-outcome' } });
-  if (outcome.value.challenge.length > 0) throw new ControlError('UNSUPPORTED', 'the control plane asks the attestor a question, which this daemon cannot answer', { details: { reason: 'attestor-challenge' } });
+  if (outcome.case !== 'deferral')
+    throw new ControlError('MALFORMED', 'the join answer neither grants nor defers', { details: { reason: 'join-outcome' } });
+  if (outcome.value.challenge.length > 0)
+    throw new ControlError('UNSUPPORTED', 'the control plane asks the attestor a question, which this daemon cannot answer', {
+      details: { reason: 'attestor-challenge' },
+    });
   return Math.max(1, outcome.value.retryAfterSeconds) * second;
 }
 
 async function askOnce({ bundle, role, attestor, evidence, host, now }: JoinOptions, { csr }: PendingRequest): Promise<JoinResponseBody> {
   const nonce = randomBytes(32);
-  const message = { attestor, evidence: evidence ?? Buffer.from(bundle.token, 'utf8'), csr, role, daemonVersion, hardware: await hardwareClaims(host), nonce };
+  const message = {
+    attestor,
+    evidence: evidence ?? Buffer.from(bundle.token, 'utf8'),
+    csr,
+    role,
+    daemonVersion,
+    hardware: await hardwareClaims(host),
+    nonce,
+  };
   const connection = await dialPinned({ gateway: gatewayOf(bundle), client: null, now: now(), timeoutMs: callWithinMs });
   try {
     const request = encodeMessage(JoinRequestSchema, message, 'joinRequest');
@@ -147,7 +178,11 @@ async function askOnce({ bundle, role, attestor, evidence, host, now }: JoinOpti
   }
 }
 
-const gatewayOf = ({ gateway, serverName, servingCaPin }: JoinBundle) => ({ gatewayUrl: gateway, gatewayServerName: serverName ?? null, servingCaPin });
+const gatewayOf = ({ gateway, serverName, servingCaPin }: JoinBundle) => ({
+  gatewayUrl: gateway,
+  gatewayServerName: serverName ?? null,
+  servingCaPin,
+});
 
 /** What was granted, checked against itself: our key, the named node, a chain that holds, trust of this deployment. */
 function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOptions, key: KeyObject): Identity {
@@ -157,17 +192,33 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
   if (!Buffer.from(leaf.spki).equals(spkiOf(key))) throw unfit('the certificate is for another key');
   verifyChain(chain, { anchors: chain.slice(1), purpose: 'client', now: Math.max(now, leaf.notBefore) });
   const named = nodeIdentityOf(leaf, bundle.trustDomain);
-  if (named.nodeId !== nodeId || named.siteId !== siteId) throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
+  if (named.nodeId !== nodeId || named.siteId !== siteId)
+    throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
   if (trust === undefined) throw unfit('the answer carries no trust bundle');
   const decision = acceptTrustBundle(null, trust, { now, minOverlapMs: 0, trustDomain: bundle.trustDomain });
   if (decision.kind !== 'take') throw unfit(`its trust bundle: ${decision.kind === 'refuse' ? decision.detail : decision.reason}`);
   const { gatewayUrl, gatewayServerName, servingCaPin } = gatewayOf(bundle);
   const role = identityRoles.find((one) => one === named.role) ?? 'node';
   const { signaturesRequired } = decision.held;
-  return { nodeId, siteId, role, trustDomain: bundle.trustDomain, generation, gatewayUrl, gatewayServerName, servingCaPin, joinKey: bundle.joinKey, chain, trust, signaturesRequired, joinedAtMs: now };
+  return {
+    nodeId,
+    siteId,
+    role,
+    trustDomain: bundle.trustDomain,
+    generation,
+    gatewayUrl,
+    gatewayServerName,
+    servingCaPin,
+    joinKey: bundle.joinKey,
+    chain,
+    trust,
+    signaturesRequired,
+    joinedAtMs: now,
+  };
 }
 
-const unfit = (message: string): ControlError => new ControlError('PERMISSION_DENIED', `the join answer does not fit: ${message}`, { details: { reason: 'join-unfit' } });
+const unfit = (message: string): ControlError =>
+  new ControlError('PERMISSION_DENIED', `the join answer does not fit: ${message}`, { details: { reason: 'join-unfit' } });
 
 /** Another node's epochs and desired state mean nothing to this one; its journal does no harm and is kept. */
 async function installIdentity(folder: string, next: StoredIdentity, former: Identity | undefined): Promise<void> {

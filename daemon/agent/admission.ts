@@ -16,7 +16,15 @@ import { type CommandKindSpec, findCommandKind, type NodeRole } from '../../doma
 import { ControlError } from '../../domain/errors.ts';
 import { about } from '../../domain/rotation/gates.ts';
 import { showInstant } from '../../domain/time.ts';
-import { bounds, type Command, type CommandBody, CommandBodySchema, CommandRejectReason, decodeMessage, protocolRegistry } from '../../proto/index.ts';
+import {
+  bounds,
+  type Command,
+  type CommandBody,
+  CommandBodySchema,
+  CommandRejectReason,
+  decodeMessage,
+  protocolRegistry,
+} from '../../proto/index.ts';
 
 export interface AdmissionState {
   readonly nodeId: string;
@@ -117,7 +125,9 @@ function decodeBody(bytes: Uint8Array): CommandBody {
 }
 
 function knownId(body: CommandBody): string {
-  return /^[\x21-\x7e]{1,128}$/.test(body.commandId) ? body.commandId : refuse(R.MALFORMED, 'the command id is empty, too long or not printable');
+  return /^[\x21-\x7e]{1,128}$/.test(body.commandId)
+    ? body.commandId
+    : refuse(R.MALFORMED, 'the command id is empty, too long or not printable');
 }
 
 const signatureReasons: Readonly<Record<string, CommandRejectReason>> = Object.freeze({
@@ -132,14 +142,16 @@ function assertSigned(state: AdmissionState, command: Command, now: number): voi
     state.verify(command, now);
   } catch (error) {
     if (!(error instanceof ControlError)) throw error;
-    const reason = String(error.details['reason'] ?? '');
-    refuse(Object.hasOwn(signatureReasons, reason) ? (signatureReasons[reason] ?? R.BAD_SIGNATURE) : R.BAD_SIGNATURE, error.message);
+    const { reason } = error.details;
+    const known = typeof reason === 'string' && Object.hasOwn(signatureReasons, reason) ? signatureReasons[reason] : undefined;
+    refuse(known ?? R.BAD_SIGNATURE, error.message);
   }
 }
 
 /** A command of another deployment whose root this daemon happens to hold. */
 function assertTrustDomain(state: AdmissionState, body: CommandBody): void {
-  if (body.trustDomain !== state.trustDomain) refuse(R.WRONG_TRUST_DOMAIN, `the command is for trust domain ${shown(body.trustDomain)}, this node is in ${state.trustDomain}`);
+  if (body.trustDomain !== state.trustDomain)
+    refuse(R.WRONG_TRUST_DOMAIN, `the command is for trust domain ${shown(body.trustDomain)}, this node is in ${state.trustDomain}`);
 }
 
 /** A gateway that sends one node's command to another. */
@@ -149,14 +161,16 @@ function assertNode(state: AdmissionState, body: CommandBody): void {
 
 /** A command meant for an identity that was replaced. */
 function assertGeneration(state: AdmissionState, body: CommandBody): void {
-  if (body.generation !== state.generation) refuse(R.WRONG_GENERATION, `the command is for generation ${body.generation} of this node, which is at ${state.generation}`);
+  if (body.generation !== state.generation)
+    refuse(R.WRONG_GENERATION, `the command is for generation ${body.generation} of this node, which is at ${state.generation}`);
 }
 
 function assertInTime(body: CommandBody, now: number): void {
   const expiresAtMs = Number(body.expiresAtMs);
   // An instant no clock reaches is a mistake of the signer's; the journal would keep it for ever.
   if (!Number.isSafeInteger(expiresAtMs) || !isInstant(expiresAtMs)) refuse(R.MALFORMED, 'expires_at_ms is not an instant');
-  if (now > expiresAtMs) refuse(R.EXPIRED, `the command expired at ${showInstant(expiresAtMs)}, ${about(now - expiresAtMs)} ago by server time`);
+  if (now > expiresAtMs)
+    refuse(R.EXPIRED, `the command expired at ${showInstant(expiresAtMs)}, ${about(now - expiresAtMs)} ago by server time`);
 }
 
 const isInstant = (ms: number): boolean => !Number.isNaN(new Date(ms).getTime());
@@ -169,7 +183,8 @@ function getKind(state: AdmissionState, body: CommandBody): CommandKindSpec {
 }
 
 function assertRole(state: AdmissionState, { body, spec }: { body: CommandBody; spec: CommandKindSpec }): void {
-  if (!spec.roles.includes(state.role)) refuse(R.WRONG_ROLE, `${body.kind} runs on role ${spec.roles.join(' or ')}, this is a ${state.role}`);
+  if (!spec.roles.includes(state.role))
+    refuse(R.WRONG_ROLE, `${body.kind} runs on role ${spec.roles.join(' or ')}, this is a ${state.role}`);
 }
 
 const typePrefix = 'type.googleapis.com/';
@@ -177,7 +192,8 @@ const typePrefix = 'type.googleapis.com/';
 function decodePayload(body: CommandBody, spec: CommandKindSpec): Message {
   const { payload } = body;
   if (payload === undefined) return refuse(R.INVALID_PAYLOAD, `${body.kind} has no payload`);
-  if (payload.typeUrl !== typePrefix + spec.payload) return refuse(R.INVALID_PAYLOAD, `${body.kind} takes ${spec.payload}, not ${shown(payload.typeUrl)}`);
+  if (payload.typeUrl !== typePrefix + spec.payload)
+    return refuse(R.INVALID_PAYLOAD, `${body.kind} takes ${spec.payload}, not ${shown(payload.typeUrl)}`);
   try {
     return fromBinary(payloadSchema(spec), payload.value);
   } catch {
@@ -198,7 +214,8 @@ function assertNoOtherBody(state: AdmissionState, id: string): void {
 
 /** A gateway whose session was taken over goes on sending (B52). */
 function assertEpoch(state: AdmissionState, command: Command): void {
-  if (command.epoch < state.epoch) refuse(R.STALE_EPOCH, `the delivery is of session epoch ${command.epoch}, this daemon has seen ${state.epoch}`);
+  if (command.epoch < state.epoch)
+    refuse(R.STALE_EPOCH, `the delivery is of session epoch ${command.epoch}, this daemon has seen ${state.epoch}`);
 }
 
 /** What a peer sent, made short and printable for a message. */

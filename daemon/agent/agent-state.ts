@@ -2,10 +2,11 @@
  * What a daemon knows and may do, whatever session it is in: identity, trust, journal, executor. The same code runs in bcd, over
  * files, and in a simulated fleet, over memory.
  */
+
+import { minute } from '../../domain/time.ts';
 import { verifyIntent } from '../../pki/envelope/index.ts';
 import type { HeldTrust } from '../../pki/trust/index.ts';
 import { certificateId } from '../../pki/x509/index.ts';
-import { minute } from '../../domain/time.ts';
 import type { SignedTrustBundle } from '../../proto/index.ts';
 import type { KindHandlers } from '../kinds/handler.ts';
 import type { CrashHook } from '../state/crash-points.ts';
@@ -110,7 +111,8 @@ export class AgentState {
       epoch: this.marks.current.epoch,
       upgradeRequired,
       findDigest: (id) => this.journal.find(id)?.digest,
-      verify: ({ body, signature }, now) => void verifyIntent({ purpose: 'command', body, signature, roots: held.roots, now, required: held.signaturesRequired }),
+      verify: ({ body, signature }, now) =>
+        void verifyIntent({ purpose: 'command', body, signature, roots: held.roots, now, required: held.signaturesRequired }),
     };
   }
 
@@ -178,7 +180,10 @@ export class AgentState {
 
   #finished(id: string): void {
     const entry = this.journal.find(id);
-    this.#ports.status.update({ runningCommands: this.executor.running, lastCommand: { id, kind: entry?.kind ?? '', state: 'finished', atMs: this.clock.now() } });
+    this.#ports.status.update({
+      runningCommands: this.executor.running,
+      lastCommand: { id, kind: entry?.kind ?? '', state: 'finished', atMs: this.clock.now() },
+    });
     this.#ports.onFinished(id);
   }
 }

@@ -45,7 +45,14 @@ export function startAgent(options: AgentOptions): Agent {
     },
   });
   const clientIdentity = cachedClientIdentity(options.identity);
-  const link = new Link({ ...options.link, state, clientIdentity, readBootId: options.readBootId, status: options.status, random: options.random });
+  const link = new Link({
+    ...options.link,
+    state,
+    clientIdentity,
+    readBootId: options.readBootId,
+    status: options.status,
+    random: options.random,
+  });
   const renewal = new RenewalLoop({ ...options.renewal, ...options, clientIdentity, onRenewed: () => link.refresh() });
   renewal.start();
   const ended = link.run().then(async (end): Promise<AgentEnd> => {

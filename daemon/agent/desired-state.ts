@@ -5,7 +5,7 @@
 import { ControlError } from '../../domain/errors.ts';
 import { verifyDesiredState } from '../../pki/envelope/index.ts';
 import type { HeldTrust } from '../../pki/trust/index.ts';
-import { decodeMessage, type DesiredState, type NodeSpec, NodeSpecSchema, SectionState } from '../../proto/index.ts';
+import { type DesiredState, decodeMessage, type NodeSpec, NodeSpecSchema, SectionState } from '../../proto/index.ts';
 
 export interface AppliedSpec {
   readonly generation: bigint;
@@ -22,9 +22,19 @@ export interface SectionReport {
 }
 
 /** undefined when it is not newer than what is applied. @throws as verifyDesiredState; MALFORMED for a spec that does not decode */
-export function judgeDesiredState(applied: AppliedSpec, desired: DesiredState, at: { held: HeldTrust; nodeId: string; now: number }): AppliedSpec | undefined {
+export function judgeDesiredState(
+  applied: AppliedSpec,
+  desired: DesiredState,
+  at: { held: HeldTrust; nodeId: string; now: number },
+): AppliedSpec | undefined {
   const { held, nodeId, now } = at;
-  const { body } = verifyDesiredState(desired, { roots: held.roots, required: held.signaturesRequired, trustDomain: held.trustDomain, nodeId, now });
+  const { body } = verifyDesiredState(desired, {
+    roots: held.roots,
+    required: held.signaturesRequired,
+    trustDomain: held.trustDomain,
+    nodeId,
+    now,
+  });
   if (body.generation <= applied.generation) return undefined;
   decodeSpec(body.spec);
   return { generation: body.generation, spec: body.spec };
@@ -42,7 +52,9 @@ export function decodeSpec(spec: Uint8Array): NodeSpec {
 export function sectionReports(spec: NodeSpec): SectionReport[] {
   const reports: SectionReport[] = [];
   if (spec.daemon !== undefined) reports.push({ section: 'daemon', state: SectionState.APPLIED, detail: '' });
-  if (spec.access !== undefined) reports.push({ section: 'access', state: SectionState.UNSUPPORTED, detail: 'this daemon does not manage access' });
-  for (const { no } of spec.$unknown ?? []) reports.push({ section: `field-${no}`, state: SectionState.UNSUPPORTED, detail: 'this daemon does not know the section' });
+  if (spec.access !== undefined)
+    reports.push({ section: 'access', state: SectionState.UNSUPPORTED, detail: 'this daemon does not manage access' });
+  for (const { no } of spec.$unknown ?? [])
+    reports.push({ section: `field-${no}`, state: SectionState.UNSUPPORTED, detail: 'this daemon does not know the section' });
   return reports;
 }

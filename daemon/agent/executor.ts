@@ -10,7 +10,7 @@
 import { create, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { anyPack } from '@bufbuild/protobuf/wkt';
 import type { CommandKindSpec, Lane } from '../../domain/commands/kinds.ts';
-import { codeOf, ControlError } from '../../domain/errors.ts';
+import { ControlError, codeOf } from '../../domain/errors.ts';
 import { showInstant } from '../../domain/time.ts';
 import { bounds, CommandOutcome, type CommandResult, CommandResultSchema } from '../../proto/index.ts';
 import type { KindEnd, KindHandler, KindHandlers } from '../kinds/handler.ts';
@@ -132,7 +132,10 @@ export class Executor {
     let end: KindEnd;
     try {
       if (handler === undefined) throw new ControlError('UNSUPPORTED', `this daemon has no handler for ${entry.kind}`);
-      end = entry.state === 'started' ? await this.#takeUp({ ...job, entry }, { spec, payload, handler }) : await this.#start(job, { spec, payload, handler });
+      end =
+        entry.state === 'started'
+          ? await this.#takeUp({ ...job, entry }, { spec, payload, handler })
+          : await this.#start(job, { spec, payload, handler });
     } catch (error) {
       if (error === leaving || job.abort.signal.reason === leaving) return;
       if (error instanceof JournalFailure) throw error.cause;
@@ -151,8 +154,8 @@ export class Executor {
   }
 
   /** Started before a crash, and no end in the journal. */
-  async #takeUp(job: Job & { entry: { state: 'started' } }, work: Work): Promise<KindEnd> {
-    const { entry } = job as Job & { entry: JournalEntry & { state: 'started' } };
+  async #takeUp(job: StartedJob, work: Work): Promise<KindEnd> {
+    const { entry } = job;
     if (work.handler.recover !== undefined) return work.handler.recover(work.payload, this.#context(job, entry.note));
     if (!work.spec.idempotent) return interrupted(entry);
     this.#assertInTime(entry);
@@ -175,22 +178,37 @@ export class Executor {
 
   #context(job: Job, note: StartNote) {
     const { id } = job.entry;
-    return { commandId: id, signal: job.abort.signal, now: this.#ports.now, note, progress: (report: { done: number; total: number; note: string }) => this.#ports.onProgress({ id, ...report }) };
+    return {
+      commandId: id,
+      signal: job.abort.signal,
+      now: this.#ports.now,
+      note,
+      progress: (report: { done: number; total: number; note: string }) => this.#ports.onProgress({ id, ...report }),
+    };
   }
 
   /** It may have waited in its lane, or through a crash, past its time. */
   #assertInTime(entry: Job['entry']): void {
     if (this.#ports.now() <= entry.expiresAtMs) return;
-    throw new ControlError('NOT_YET', `not started: the command expired at ${showInstant(entry.expiresAtMs)} while it waited`, { details: { reason: 'expired', resultCode: 'EXPIRED' } });
+    throw new ControlError('NOT_YET', `not started: the command expired at ${showInstant(entry.expiresAtMs)} while it waited`, {
+      details: { reason: 'expired', resultCode: 'EXPIRED' },
+    });
   }
 
   async #finish(entry: Job['entry'], { end, startedAtMs }: { end: KindEnd; startedAtMs: number }): Promise<void> {
     const finishedAtMs = this.#ports.now();
     const result = encodeResult(entry, { end, startedAtMs: entry.state === 'started' ? entry.startedAtMs : startedAtMs, finishedAtMs });
     await this.#ports.journal.finished(entry.id, { atMs: finishedAtMs, result });
-    this.#ports.log.info({ commandId: entry.id, kind: entry.kind, end: end.kind, ...(end.kind === 'succeeded' ? {} : { why: end.message }) }, 'command ended');
+    this.#ports.log.info(
+      { commandId: entry.id, kind: entry.kind, end: end.kind, ...(end.kind === 'succeeded' ? {} : { why: end.message }) },
+      'command ended',
+    );
     this.#ports.onFinished(entry.id);
   }
+}
+
+interface StartedJob extends Job {
+  readonly entry: JournalEntry & { readonly state: 'started' };
 }
 
 interface Work {
@@ -234,7 +252,10 @@ function failureOf(error: unknown): KindEnd {
   return { kind: 'failed', code: typeof own === 'string' ? own : codeOf(error), message };
 }
 
-function encodeResult(entry: Job['entry'], { end, startedAtMs, finishedAtMs }: { end: KindEnd; startedAtMs: number; finishedAtMs: number }): Uint8Array {
+function encodeResult(
+  entry: Job['entry'],
+  { end, startedAtMs, finishedAtMs }: { end: KindEnd; startedAtMs: number; finishedAtMs: number },
+): Uint8Array {
   const base = {
     commandId: entry.id,
     seq: entry.seq,
@@ -256,7 +277,11 @@ function endFields(end: KindEnd): EndFields {
       return { outcome: CommandOutcome.FAILED, errorCode: 'FRAME_TOO_LARGE', errorMessage: why };
     }
     case 'failed':
-      return { outcome: end.code === 'CANCELLED' ? CommandOutcome.CANCELLED : CommandOutcome.FAILED, errorCode: end.code, errorMessage: cut(end.message) };
+      return {
+        outcome: end.code === 'CANCELLED' ? CommandOutcome.CANCELLED : CommandOutcome.FAILED,
+        errorCode: end.code,
+        errorMessage: cut(end.message),
+      };
     case 'interrupted':
       return { outcome: CommandOutcome.INTERRUPTED, errorCode: 'INTERRUPTED', errorMessage: cut(end.message) };
   }

@@ -5,15 +5,16 @@
  * closed when the new one is welcomed. A refusal that no redial can cure (expired, revoked, superseded identity) parks the link: it
  * says what to do and does not hammer the gateway. Being superseded by a newer session is never fatal (B51).
  */
-import { codeOf, ControlError, isControlError } from '../../domain/errors.ts';
+import { ControlError, codeOf, isControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import type { StatusSink } from '../state/status-file.ts';
-import { type BackoffLimits, backoffLimits, type BackoffState, freshBackoff, nextDial } from '../transport/backoff.ts';
+import { type BackoffLimits, type BackoffState, backoffLimits, freshBackoff, nextDial } from '../transport/backoff.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
 import { dialPinned } from '../transport/pinned-connection.ts';
 import { SessionStream, type SessionTiming, sessionTiming } from '../transport/session-stream.ts';
 import type { AgentState } from './agent-state.ts';
-import { AgentSession, helloOf } from './session.ts';
+import { helloOf } from './reports.ts';
+import { AgentSession } from './session.ts';
 
 export interface LinkPorts {
   readonly state: AgentState;
@@ -36,7 +37,8 @@ type Passage =
 const incurable = new Set(['revoked', 'client-certificate-expired', 'certificate-expired', 'generation-superseded', 'node-not-active']);
 
 /** Refusals by the gateway that another dial with the same identity cannot change. */
-export const mustPark = (error: unknown): error is ControlError => isControlError(error) && incurable.has(refusalFacts(error).reason) && refusalFacts(error).grpc !== 0;
+export const mustPark = (error: unknown): error is ControlError =>
+  isControlError(error) && incurable.has(refusalFacts(error).reason) && refusalFacts(error).grpc !== 0;
 
 export class Link {
   readonly #ports: LinkPorts;
@@ -69,22 +71,28 @@ export class Link {
   }
 
   async run(): Promise<LinkEnd> {
-    const { random, limits = backoffLimits } = this.#ports;
     let backoff: BackoffState = freshBackoff;
     while (!this.#isStopped) {
       const passage = await this.#pass();
       if (this.#isStopped) break;
       if (passage.kind === 'ended' && mustPark(passage.error)) return { kind: 'parked', error: passage.error };
-      const end = { heldMs: passage.heldMs, pushbackMs: passage.kind === 'ended' ? refusalFacts(passage.error).pushbackMs : null, reconnectWindowMs: passage.session?.facts?.reconnectWindowMs ?? 0 };
-      const isFirst = backoff.failures === 0 || passage.heldMs >= limits.heldMs;
-      const next = nextDial(backoff, end, random, limits);
+      const next = this.#next(backoff, passage);
       backoff = next.state;
-      // A gateway that asks us to leave is still serving: the next one is dialled at once, the herd is spread by its window.
-      const delayMs = passage.kind === 'leave' && isFirst ? 0 : this.#withinDrain(next.delayMs);
-      this.#tell(passage, delayMs);
-      await this.#wait(delayMs);
+      this.#tell(passage, next.delayMs);
+      await this.#wait(next.delayMs);
     }
     return { kind: 'stopped' };
+  }
+
+  #next(backoff: BackoffState, passage: Passage): { state: BackoffState; delayMs: number } {
+    const { random, limits = backoffLimits } = this.#ports;
+    const pushbackMs = passage.kind === 'ended' ? refusalFacts(passage.error).pushbackMs : null;
+    const reconnectWindowMs = passage.session?.facts?.reconnectWindowMs ?? 0;
+    const next = nextDial(backoff, { heldMs: passage.heldMs, pushbackMs, reconnectWindowMs }, { random, limits });
+    // A gateway that asks us to leave is still serving: the next one is dialled at once, the herd is spread by its window. One
+    // that asks each time anew is no such gateway.
+    const isFirst = backoff.failures === 0 || passage.heldMs >= limits.heldMs;
+    return { state: next.state, delayMs: passage.kind === 'leave' && isFirst ? 0 : this.#withinDrain(next.delayMs) };
   }
 
   get #isStopped(): boolean {
@@ -104,7 +112,9 @@ export class Link {
       });
       const first = await Promise.race([stream.ended, leave]);
       if (first !== 'leave') return { kind: 'ended', error: first, heldMs: heldMs(), session };
-      return opened.facts === undefined ? { kind: 'ended', error: await stream.ended, heldMs: 0, session } : { kind: 'leave', heldMs: heldMs(), session: opened };
+      return opened.facts === undefined
+        ? { kind: 'ended', error: await stream.ended, heldMs: 0, session }
+        : { kind: 'leave', heldMs: heldMs(), session: opened };
     } catch (error) {
       return { kind: 'ended', error: asControlError(error), heldMs: heldMs(), session };
     } finally {
@@ -115,7 +125,8 @@ export class Link {
   async #open(): Promise<{ stream: SessionStream; session: AgentSession }> {
     const { state, timing = sessionTiming, dialWithinMs = 15 * second } = this.#ports;
     const { gatewayUrl, gatewayServerName, servingCaPin } = state.identity;
-    if (this.#current === undefined) this.#ports.status.update({ state: 'connecting', stateDetail: `dialling ${gatewayUrl}`, nextDialAtMs: null });
+    if (this.#current === undefined)
+      this.#ports.status.update({ state: 'connecting', stateDetail: `dialling ${gatewayUrl}`, nextDialAtMs: null });
     const connection = await dialPinned({
       gateway: { gatewayUrl, gatewayServerName, servingCaPin },
       client: this.#ports.clientIdentity(),
@@ -197,7 +208,13 @@ export class Link {
     state.log.warn({ reason, code: codeOf(error), detail, delayMs }, 'not connected');
     state.failed(reason === '' ? codeOf(error).toLowerCase() : reason, detail);
     if (this.#current !== undefined) return;
-    status.update({ state: 'waiting', stateDetail: detail, gatewayId: null, connectedSinceMs: null, nextDialAtMs: state.wallMs() + delayMs });
+    status.update({
+      state: 'waiting',
+      stateDetail: detail,
+      gatewayId: null,
+      connectedSinceMs: null,
+      nextDialAtMs: state.wallMs() + delayMs,
+    });
   }
 
   #wait(delayMs: number): Promise<void> {
@@ -213,4 +230,9 @@ export class Link {
 }
 
 const asControlError = (error: unknown): ControlError =>
-  isControlError(error) ? error : new ControlError('INTERNAL', error instanceof Error ? error.message : String(error), { cause: error, details: { reason: 'dial-fault' } });
+  isControlError(error)
+    ? error
+    : new ControlError('INTERNAL', error instanceof Error ? error.message : String(error), {
+        cause: error,
+        details: { reason: 'dial-fault' },
+      });

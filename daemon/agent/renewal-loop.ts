@@ -41,9 +41,12 @@ export class RenewalLoop {
     if (this.#stopped) return;
     const dueInMs = this.dueAtMs() - this.#ports.clock.now();
     const waitMs = Math.max(dueInMs, this.#notBeforeSteadyMs - this.#ports.clock.steadyMs(), 0);
-    this.#timer = setTimeout(() => {
-      this.#work = this.#look().finally(() => this.start());
-    }, Math.min(waitMs, this.#ports.lookEveryMs ?? minute));
+    this.#timer = setTimeout(
+      () => {
+        this.#work = this.#look().finally(() => this.start());
+      },
+      Math.min(waitMs, this.#ports.lookEveryMs ?? minute),
+    );
   }
 
   async stop(): Promise<void> {
@@ -82,7 +85,12 @@ export class RenewalLoop {
   async #call(request: Uint8Array): Promise<Uint8Array> {
     const { identity, clock, clientIdentity, callWithinMs = 30 * second } = this.#ports;
     const { gatewayUrl, gatewayServerName, servingCaPin } = identity.current.identity;
-    const connection = await dialPinned({ gateway: { gatewayUrl, gatewayServerName, servingCaPin }, client: clientIdentity(), now: clock.now(), timeoutMs: callWithinMs });
+    const connection = await dialPinned({
+      gateway: { gatewayUrl, gatewayServerName, servingCaPin },
+      client: clientIdentity(),
+      now: clock.now(),
+      timeoutMs: callWithinMs,
+    });
     try {
       return await callGateway(connection, { method: 'Renew', request, maxAnswerBytes: bounds.renewResponse, timeoutMs: callWithinMs });
     } finally {

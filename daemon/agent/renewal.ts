@@ -6,7 +6,7 @@
  * key, our own identity, the authority that certified us before. A gateway that hands out something else changes nothing.
  */
 import { createHash, type KeyObject } from 'node:crypto';
-import { codeOf, ControlError } from '../../domain/errors.ts';
+import { ControlError, codeOf } from '../../domain/errors.ts';
 import { minute, second } from '../../domain/time.ts';
 import { signRenewProof } from '../../pki/enroll/index.ts';
 import { createCsr, nodeIdentityOf, parseCertificate, signerFromPrivateKey, spkiOf, verifyChain } from '../../pki/x509/index.ts';
@@ -77,15 +77,18 @@ function decodeAnswer(bytes: Uint8Array): { chain: Uint8Array[] } {
 
 function assertOurs(identity: Identity, { chain, key, now }: { chain: readonly Uint8Array[]; key: KeyObject; now: number }): void {
   const [leafDer] = chain;
-  if (leafDer === undefined || chain.length > bounds.certificateChainLength) throw unfit(`the renewed chain has ${chain.length} certificates`);
+  if (leafDer === undefined || chain.length > bounds.certificateChainLength)
+    throw unfit(`the renewed chain has ${chain.length} certificates`);
   const leaf = parseCertificate(leafDer);
   if (!Buffer.from(leaf.spki).equals(spkiOf(key))) throw unfit('the renewed certificate is for another key');
   const named = nodeIdentityOf(leaf, identity.trustDomain);
   if (named.nodeId !== identity.nodeId || named.siteId !== identity.siteId || named.role !== identity.role) {
     throw unfit(`the renewed certificate is for ${named.role} ${named.spiffeId}`);
   }
-  if (leaf.notAfter <= parseCertificate(identity.chain[0] as Uint8Array).notAfter) throw unfit('the renewed certificate does not live longer than the one it replaces');
+  if (leaf.notAfter <= parseCertificate(identity.chain[0] as Uint8Array).notAfter)
+    throw unfit('the renewed certificate does not live longer than the one it replaces');
   verifyChain(chain, { anchors: identity.chain.slice(1), purpose: 'client', now: Math.max(now, leaf.notBefore) });
 }
 
-const unfit = (message: string): ControlError => new ControlError('PERMISSION_DENIED', `not taken: ${message}`, { details: { reason: 'renewal-unfit' } });
+const unfit = (message: string): ControlError =>
+  new ControlError('PERMISSION_DENIED', `not taken: ${message}`, { details: { reason: 'renewal-unfit' } });

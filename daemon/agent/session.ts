@@ -2,28 +2,27 @@
  * What one welcomed session means to the daemon: frames in, decisions out. All state that outlives the session is the agent's
  * (AgentState); two sessions may overlap while a gateway drains, and the newer epoch wins.
  */
+
 import { fromBinary } from '@bufbuild/protobuf';
-import type { MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
-import { approverSetDigest } from '../../pki/trust/index.ts';
-import { parseCertificate } from '../../pki/x509/index.ts';
 import {
   type Command,
   CommandRejectReason,
   CommandResultSchema,
   type DesiredState,
-  type HelloSchema,
+  type Drain,
   PROTOCOL_VERSION,
   type RevocationNotice,
   type ServerFrame,
   type SignedTrustBundle,
   type Welcome,
 } from '../../proto/index.ts';
+import { reasonOf } from '../reason.ts';
 import type { SessionStream } from '../transport/session-stream.ts';
-import { daemonVersion } from '../version.ts';
 import { admitCommand } from './admission.ts';
 import type { AgentState } from './agent-state.ts';
-import { decodeSpec, judgeDesiredState, noSpec, sectionReports } from './desired-state.ts';
+import { judgeDesiredState, noSpec } from './desired-state.ts';
+import { statusOf } from './reports.ts';
 
 /** Commands that found their lane full; more than this is a gateway that ignores the windows. */
 const heldBackMax = 64;
@@ -43,6 +42,9 @@ export interface SessionEvents {
   onDrain(order: { afterMs: number; windowMs: number; reason: string }): void;
 }
 
+type FrameCase = NonNullable<ServerFrame['frame']['case']>;
+type FrameHandlers = { readonly [C in FrameCase]: (value: Extract<ServerFrame['frame'], { case: C }>['value']) => Promise<void> | void };
+
 export class AgentSession {
   readonly #state: AgentState;
   readonly #events: SessionEvents;
@@ -50,6 +52,16 @@ export class AgentSession {
   readonly #sentAtSteadyMs = new Map<string, number>();
   readonly #beats = new Map<bigint, number>();
   readonly #helloAtSteadyMs: number;
+  readonly #handlers: FrameHandlers = {
+    welcome: (welcome) => this.#onWelcome(welcome),
+    command: (command) => this.#onCommand(command),
+    desiredState: (desired) => this.#onDesiredState(desired),
+    resultReceipt: ({ commandId }) => this.#onReceipt(commandId),
+    heartbeatAck: (ack) => this.#onHeartbeatAck(ack),
+    drain: (order) => this.#onDrain(order),
+    revocation: (notice) => this.#onRevocation(notice),
+    cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
+  };
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;
   #upgradeRequired = false;
@@ -68,30 +80,14 @@ export class AgentSession {
   async onFrame({ frame }: ServerFrame, stream: SessionStream): Promise<void> {
     this.#stream = stream;
     if (this.#facts === undefined && frame.case !== 'welcome') {
-      throw new ControlError('MALFORMED', `the first frame was ${frame.case ?? 'of an unknown kind'}, not welcome`, { details: { reason: 'first-frame-not-welcome' } });
+      throw new ControlError('MALFORMED', `the first frame was ${frame.case ?? 'of an unknown kind'}, not welcome`, {
+        details: { reason: 'first-frame-not-welcome' },
+      });
     }
-    switch (frame.case) {
-      case 'welcome':
-        return this.#onWelcome(frame.value);
-      case 'command':
-        return this.#onCommand(frame.value);
-      case 'desiredState':
-        return this.#onDesiredState(frame.value);
-      case 'resultReceipt':
-        return this.#onReceipt(frame.value.commandId);
-      case 'heartbeatAck':
-        return this.#onHeartbeatAck(frame.value);
-      case 'drain':
-        this.#state.log.info({ ...frame.value, $typeName: undefined }, 'the gateway is going away');
-        return this.#events.onDrain({ afterMs: frame.value.afterMs, windowMs: frame.value.windowMs, reason: frame.value.reason });
-      case 'revocation':
-        return this.#onRevocation(frame.value);
-      case 'cancelCommand':
-        return this.#state.executor.cancel(frame.value.commandId, frame.value.reason);
-      case undefined:
-        // A newer gateway's frame: nothing here depends on it.
-        return undefined;
-    }
+    // A newer gateway's frame is passed over: nothing here depends on it.
+    if (frame.case === undefined) return;
+    const handle: (value: never) => Promise<void> | void = this.#handlers[frame.case];
+    await handle(frame.value as never);
   }
 
   /** Also sent again in mid-session, with a newer bundle. */
@@ -114,15 +110,28 @@ export class AgentSession {
     const { min, max } = PROTOCOL_VERSION;
     this.#upgradeRequired = welcome.upgradeRequired;
     if (!welcome.upgradeRequired && (welcome.protocolVersion < min || welcome.protocolVersion > max)) {
-      throw new ControlError('UNSUPPORTED', `the gateway chose protocol version ${welcome.protocolVersion}, this daemon speaks ${min} to ${max}`, { details: { reason: 'protocol-version' } });
+      throw new ControlError(
+        'UNSUPPORTED',
+        `the gateway chose protocol version ${welcome.protocolVersion}, this daemon speaks ${min} to ${max}`,
+        { details: { reason: 'protocol-version' } },
+      );
     }
     if (welcome.epoch < state.marks.current.epoch) {
-      state.refused('stale-epoch', `the gateway welcomed us in epoch ${welcome.epoch}, this daemon has seen ${state.marks.current.epoch}: its commands are refused`);
+      state.refused(
+        'stale-epoch',
+        `the gateway welcomed us in epoch ${welcome.epoch}, this daemon has seen ${state.marks.current.epoch}: its commands are refused`,
+      );
     }
     // Durable before a command of this session can be accepted: an older gateway is shut out from here on.
     await state.marks.raise({ epoch: welcome.epoch });
-    this.#facts = { gatewayId: welcome.gatewayId, epoch: welcome.epoch, reconnectWindowMs: welcome.reconnectWindowMs, welcomedAtSteadyMs: state.clock.steadyMs() };
-    if (welcome.upgradeRequired) state.log.warn({ gatewayId: welcome.gatewayId }, 'the gateway no longer speaks this daemon’s protocol: replace the program');
+    this.#facts = {
+      gatewayId: welcome.gatewayId,
+      epoch: welcome.epoch,
+      reconnectWindowMs: welcome.reconnectWindowMs,
+      welcomedAtSteadyMs: state.clock.steadyMs(),
+    };
+    if (welcome.upgradeRequired)
+      state.log.warn({ gatewayId: welcome.gatewayId }, 'the gateway no longer speaks this daemon’s protocol: replace the program');
   }
 
   async #onTrust(signed: SignedTrustBundle): Promise<void> {
@@ -131,7 +140,12 @@ export class AgentSession {
     if (offer.kind === 'known') return;
     const heldVersion = BigInt(this.#state.held().version);
     this.#state.refused(`trust-${offer.reason}`, offer.detail);
-    this.#send({ frame: { case: 'trustRefused', value: { offeredVersion: offer.offeredVersion, heldVersion, reason: offer.reason, detail: offer.detail } } });
+    this.#send({
+      frame: {
+        case: 'trustRefused',
+        value: { offeredVersion: offer.offeredVersion, heldVersion, reason: offer.reason, detail: offer.detail },
+      },
+    });
   }
 
   async #onCommand(command: Command): Promise<void> {
@@ -139,22 +153,35 @@ export class AgentSession {
     const admission = admitCommand(state.admission(this.#upgradeRequired), command, state.clock.now());
     switch (admission.kind) {
       case 'reject':
-        state.refused(`command-${CommandRejectReason[admission.reason].toLowerCase().replaceAll('_', '-')}`, admission.detail, admission.id);
-        this.#send({ frame: { case: 'commandReject', value: { commandId: admission.id, seq: command.seq, reason: admission.reason, detail: admission.detail } } });
+        state.refused(
+          `command-${CommandRejectReason[admission.reason].toLowerCase().replaceAll('_', '-')}`,
+          admission.detail,
+          admission.id,
+        );
+        this.#send({
+          frame: {
+            case: 'commandReject',
+            value: { commandId: admission.id, seq: command.seq, reason: admission.reason, detail: admission.detail },
+          },
+        });
         return;
       case 'duplicate':
         this.#ack(admission.id, { seq: command.seq, digest: admission.digest });
         return this.sendResult(admission.id);
       case 'accept':
         if (!state.executor.hasRoom(admission.command.spec.lane)) return this.#holdBack(command);
-        await state.accept(admission.command, () => this.#ack(admission.command.id, { seq: command.seq, digest: admission.command.digest }));
+        await state.accept(admission.command, () =>
+          this.#ack(admission.command.id, { seq: command.seq, digest: admission.command.digest }),
+        );
     }
   }
 
   /** Unacknowledged, so the gateway sends no more in this lane; judged again when there is room. */
   #holdBack(command: Command): void {
     if (this.#heldBack.length >= heldBackMax) {
-      throw new ControlError('RATE_LIMITED', `the gateway sent more than ${heldBackMax} commands beyond its windows`, { details: { reason: 'window-ignored' } });
+      throw new ControlError('RATE_LIMITED', `the gateway sent more than ${heldBackMax} commands beyond its windows`, {
+        details: { reason: 'window-ignored' },
+      });
     }
     this.#heldBack.push(command);
   }
@@ -189,8 +216,13 @@ export class AgentSession {
       this.sendStatus();
     } catch (error) {
       if (!(error instanceof ControlError)) throw error;
-      state.refused(`desired-state-${String(error.details['reason'] ?? error.code.toLowerCase())}`, error.message);
+      state.refused(`desired-state-${reasonOf(error)}`, error.message);
     }
+  }
+
+  #onDrain({ afterMs, windowMs, reason }: Drain): void {
+    this.#state.log.info({ afterMs, windowMs, reason }, 'the gateway is going away');
+    this.#events.onDrain({ afterMs, windowMs, reason });
   }
 
   #onRevocation({ serial, reason }: RevocationNotice): void {
@@ -220,24 +252,16 @@ export class AgentSession {
 
   /** ROT-016: also right after a bundle was taken, so that no gate waits for a reconnect. */
   sendStatus(): void {
-    const state = this.#state;
-    const held = state.held();
-    const spec = state.spec.current;
-    const value = {
-      trustVersion: BigInt(held.version),
-      specGeneration: spec?.generation ?? 0n,
-      sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec)),
-      daemonVersion,
-      uptimeSeconds: BigInt(Math.floor(process.uptime())),
-      runningCommands: state.executor.running,
-      certificateNotAfterMs: BigInt(parseCertificate(state.identity.chain[0] as Uint8Array).notAfter),
-      ...approverSetOf(state),
-    };
-    this.#send({ frame: { case: 'status', value } });
+    this.#send({ frame: { case: 'status', value: statusOf(this.#state) } });
   }
 
   progress(report: { id: string; done: number; total: number; note: string }): void {
-    this.#send({ frame: { case: 'commandProgress', value: { commandId: report.id, done: BigInt(Math.round(report.done)), total: BigInt(Math.round(report.total)), note: report.note } } });
+    this.#send({
+      frame: {
+        case: 'commandProgress',
+        value: { commandId: report.id, done: BigInt(Math.round(report.done)), total: BigInt(Math.round(report.total)), note: report.note },
+      },
+    });
   }
 
   /** The beat of the stream; results whose receipt is late go out with it. */
@@ -255,37 +279,4 @@ export class AgentSession {
   #send(frame: Parameters<SessionStream['send']>[0]): boolean {
     return this.#stream?.send(frame) ?? false;
   }
-}
-
-/** What this daemon says first (ROT-015, SKEW-001, FRM-006, FRM-008). */
-export function helloOf(state: AgentState, bootId: string): MessageInitShape<typeof HelloSchema> {
-  return {
-    protoMin: PROTOCOL_VERSION.min,
-    protoMax: PROTOCOL_VERSION.max,
-    daemonVersion,
-    capabilities: [...state.capabilities],
-    trustVersion: BigInt(state.held().version),
-    bootId,
-    epochSeen: state.marks.current.epoch,
-    journalSeq: state.journal.highestSeq,
-    specGeneration: state.spec.current?.generation ?? 0n,
-    timeMs: BigInt(state.wallMs()),
-    role: state.identity.role,
-    ...approverSetOf(state),
-  };
-}
-
-/** DMN-027: the set it holds; nothing where there is none. */
-function approverSetOf(state: AgentState): { approverSetEpoch: bigint; approverSetSha256: Uint8Array } {
-  const { bundle } = state.held();
-  if (bundle.approverKeys.length === 0) return { approverSetEpoch: 0n, approverSetSha256: new Uint8Array() };
-  const quorum = {
-    approverKeys: bundle.approverKeys.map(({ kid, spkiDer }) => ({ kid, spki: spkiDer })),
-    approverThreshold: bundle.approverThreshold,
-    tiers: bundle.quorumTiers,
-    unbatchedDestructivePerHour: bundle.unbatchedDestructivePerHour,
-    approverSetSignatures: bundle.approverSetSignatures,
-    approverSetEpoch: bundle.approverSetEpoch,
-  };
-  return { approverSetEpoch: bundle.approverSetEpoch, approverSetSha256: Buffer.from(approverSetDigest(quorum), 'hex') };
 }

@@ -14,7 +14,11 @@ export function writeFailure(io: BcdIo, error: unknown, json: boolean): number {
   return write(io, { code, message, hint, details }, json);
 }
 
-function write(io: BcdIo, error: { code: keyof typeof errorTable; message: string; hint: string; details: Readonly<Record<string, unknown>> }, json: boolean): number {
+function write(
+  io: BcdIo,
+  error: { code: keyof typeof errorTable; message: string; hint: string; details: Readonly<Record<string, unknown>> },
+  json: boolean,
+): number {
   const exitCode = errorTable[error.code].exit;
   if (json) io.out(JSON.stringify({ error: { ...error, exitCode } }, bigintAsText, 2));
   io.err(`error: ${error.message}`);
@@ -24,7 +28,11 @@ function write(io: BcdIo, error: { code: keyof typeof errorTable; message: strin
 
 export const bigintAsText = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? value.toString() : value);
 
-const asked: Readonly<Record<string, number>> = Object.freeze({ 'commander.helpDisplayed': 0, 'commander.version': 0, 'commander.help': 2 });
+const asked: Readonly<Record<string, number>> = Object.freeze({
+  'commander.helpDisplayed': 0,
+  'commander.version': 0,
+  'commander.help': 2,
+});
 
 function fromCommander(io: BcdIo, error: CommanderError, json: boolean): number {
   const exitCode = asked[error.code];
@@ -33,5 +41,9 @@ function fromCommander(io: BcdIo, error: CommanderError, json: boolean): number 
   const [first = '', ...rest] = error.message.split('\n');
   const nearest = /Did you mean (?:one of )?(.+)\?\)?$/.exec(rest.join(' '))?.[1];
   const hint = nearest === undefined ? 'bcd --help shows the commands; bcd <command> --help its flags' : `did you mean ${nearest}?`;
-  return write(io, { code: 'INVALID_INPUT', message: redactText(first.replace(/^error: /, '').replace(/\.$/, '')), hint, details: { reason: 'usage' } }, json);
+  return write(
+    io,
+    { code: 'INVALID_INPUT', message: redactText(first.replace(/^error: /, '').replace(/\.$/, '')), hint, details: { reason: 'usage' } },
+    json,
+  );
 }

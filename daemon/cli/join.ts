@@ -8,7 +8,7 @@ import { joinNode } from '../join.ts';
 import { kernelBootId } from '../state/boot-id.ts';
 import { readIfPresent } from '../state/files.ts';
 import type { Identity } from '../state/identity.ts';
-import { dataDirOption, examples, isJson, type CommonFlags } from './common.ts';
+import { type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
 import type { BcdIo } from './io.ts';
 
 interface JoinFlags extends CommonFlags {
@@ -37,7 +37,11 @@ export function registerJoin(program: Command, io: BcdIo): void {
     .action(async (text: string | undefined, flags: JoinFlags) => {
       const bundle = await readJoin(io, text, flags);
       const identity = await joinNode({
-        ...{ dataDir: flags.dataDir, bundle, role: flags.role, attestor: flags.attestor, replace: flags.replace },
+        dataDir: flags.dataDir,
+        bundle,
+        role: flags.role,
+        attestor: flags.attestor,
+        replace: flags.replace,
         evidence: flags.evidenceFile === undefined ? null : await readEvidence(flags.evidenceFile),
         patienceMs: flags.wait * second,
         host: { root: '/', readBootId: () => kernelBootId.read() },
@@ -48,7 +52,11 @@ export function registerJoin(program: Command, io: BcdIo): void {
       });
       show(io, { identity, flags, json: isJson(command) });
     });
-  examples(command, ['bcd join "$(better-compute tokens create)"', 'bcd join @/run/join --data-dir /var/lib/better-compute/bcd', 'bcd join --replace - < join.txt']);
+  examples(command, [
+    'bcd join "$(better-compute tokens create)"',
+    'bcd join @/run/join --data-dir /var/lib/better-compute/bcd',
+    'bcd join --replace - < join.txt',
+  ]);
 }
 
 function seconds(value: string): number {
@@ -58,7 +66,11 @@ function seconds(value: string): number {
 
 async function readJoin(io: BcdIo, text: string | undefined, { gateway, serverName }: JoinFlags): Promise<JoinBundle> {
   const bundle = parseJoinBundle(await joinText(io, text));
-  return { ...bundle, ...(gateway === undefined ? {} : { gateway: httpsUrl(gateway) }), ...(serverName === undefined ? {} : { serverName }) };
+  return {
+    ...bundle,
+    ...(gateway === undefined ? {} : { gateway: httpsUrl(gateway) }),
+    ...(serverName === undefined ? {} : { serverName }),
+  };
 }
 
 async function joinText(io: BcdIo, text: string | undefined): Promise<string> {
@@ -97,6 +109,8 @@ function show(io: BcdIo, { identity, flags, json }: { identity: Identity; flags:
   };
   if (json) return io.out(JSON.stringify(facts, null, 2));
   io.out(`joined as ${facts.role} ${facts.nodeId} of site ${facts.siteId} in ${facts.trustDomain}`);
-  io.err(`certificate until ${facts.certificateNotAfter}, trust version ${facts.trustVersion} with ${facts.commandRoots.length} command root(s)`);
+  io.err(
+    `certificate until ${facts.certificateNotAfter}, trust version ${facts.trustVersion} with ${facts.commandRoots.length} command root(s)`,
+  );
   io.err(`next: bcd run --data-dir ${flags.dataDir}`);
 }

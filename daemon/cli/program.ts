@@ -22,7 +22,11 @@ export function createProgram(io: BcdIo): Command {
       .exitOverride()
       .showSuggestionAfterError(true)
       .allowExcessArguments(false)
-      .configureOutput({ writeOut: (text) => io.out(text.trimEnd()), writeErr: (text) => io.err(text.trimEnd()), outputError: () => undefined });
+      .configureOutput({
+        writeOut: (text) => io.out(text.trimEnd()),
+        writeErr: (text) => io.err(text.trimEnd()),
+        outputError: () => undefined,
+      });
   }
   return program;
 }

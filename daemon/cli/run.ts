@@ -26,20 +26,42 @@ export function registerRun(program: Command): void {
     .addOption(dataDirOption())
     .option('--config <file>', 'what this machine allows (default: config.json in the data folder, if it is there)')
     .option('--simulate-reboot', 'for development hosts: node.reboot restarts this program with a new boot id', false)
-    .addOption(new Option('--demonstration-only-root-overlap-ms <ms>', 'for demonstrations: let a command root leave this soon after its last use, in place of 24 h').argParser(whole))
+    .addOption(
+      new Option(
+        '--demonstration-only-root-overlap-ms <ms>',
+        'for demonstrations: let a command root leave this soon after its last use, in place of 24 h',
+      ).argParser(whole),
+    )
     .addOption(new Option('--metrics-port <port>', 'serve /healthz, /readyz and /metrics here; 0 for any; off without').argParser(port))
     .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1')
     .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
-  examples(command, ['bcd run', 'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json', 'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0']);
+  examples(command, [
+    'bcd run',
+    'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json',
+    'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0',
+  ]);
 }
 
 async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
-  parseEnv(z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }), env);
+  parseEnv(
+    z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
+    env,
+  );
   const config = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
-  if (minOverlapMs < productionOverlapMs) log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
-  const daemon = await startDaemon({ dataDir: flags.dataDir, config, simulateReboot: flags.simulateReboot, minOverlapMs, log, crash: crashHook(env), onFailed: fail });
-  const metrics = flags.metricsPort === undefined ? undefined : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
+  if (minOverlapMs < productionOverlapMs)
+    log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
+  const daemon = await startDaemon({
+    dataDir: flags.dataDir,
+    config,
+    simulateReboot: flags.simulateReboot,
+    minOverlapMs,
+    log,
+    crash: crashHook(env),
+    onFailed: fail,
+  });
+  const metrics =
+    flags.metricsPort === undefined ? undefined : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
   return {
     addresses: metrics === undefined ? {} : { metrics: metrics.address },
     async stop() {

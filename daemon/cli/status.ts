@@ -35,9 +35,18 @@ function isAlive(pid: number): boolean {
 function facts(identity: Identity, report: StatusReportFile | undefined, isRunning: boolean) {
   const leaf = parseCertificate(identity.chain[0] as Uint8Array);
   return {
-    ...{ nodeId: identity.nodeId, siteId: identity.siteId, role: identity.role, trustDomain: identity.trustDomain, generation: identity.generation.toString() },
-    ...{ gatewayUrl: identity.gatewayUrl, trustVersion: identity.trust.version.toString(), commandRoots: identity.trust.commandRoots.map(certificateId) },
-    ...{ certificateSerial: leaf.serial, certificateNotAfter: showInstant(leaf.notAfter), isRunning, daemon: report ?? null },
+    nodeId: identity.nodeId,
+    siteId: identity.siteId,
+    role: identity.role,
+    trustDomain: identity.trustDomain,
+    generation: identity.generation.toString(),
+    gatewayUrl: identity.gatewayUrl,
+    trustVersion: identity.trust.version.toString(),
+    commandRoots: identity.trust.commandRoots.map(certificateId),
+    certificateSerial: leaf.serial,
+    certificateNotAfter: showInstant(leaf.notAfter),
+    isRunning,
+    daemon: report ?? null,
   };
 }
 
@@ -47,16 +56,30 @@ function lines(identity: Identity, at: { report: StatusReportFile | undefined; l
   const leaf = parseCertificate(identity.chain[0] as Uint8Array);
   const roots = identity.trust.commandRoots.map((root) => certificateId(root).slice(0, 12));
   return [
-    ['node', `${identity.nodeId} (${identity.role} of site ${identity.siteId}, generation ${identity.generation}) in ${identity.trustDomain}`],
+    [
+      'node',
+      `${identity.nodeId} (${identity.role} of site ${identity.siteId}, generation ${identity.generation}) in ${identity.trustDomain}`,
+    ],
     ['daemon', daemonLine(at)],
     ['gateway', `${identity.gatewayUrl}${at.live?.gatewayId == null ? '' : `, ${at.live.gatewayId}, epoch ${at.live.epoch}`}`],
     ['trust', `version ${identity.trust.version}, command roots ${roots.length === 0 ? 'none' : roots.join(', ')}`],
-    ['certificate', `${leaf.serial}, ${leaf.notAfter < at.now ? 'EXPIRED at' : 'until'} ${showInstant(leaf.notAfter)}${at.live === undefined ? '' : `, renews at ${showInstant(at.live.renewsAtMs)}`}`],
+    [
+      'certificate',
+      `${leaf.serial}, ${leaf.notAfter < at.now ? 'EXPIRED at' : 'until'} ${showInstant(leaf.notAfter)}${at.live === undefined ? '' : `, renews at ${showInstant(at.live.renewsAtMs)}`}`,
+    ],
     ...eventLines(at.report, at.now),
   ];
 }
 
-function daemonLine({ report, live, now }: { report: StatusReportFile | undefined; live: StatusReportFile | undefined; now: number }): string {
+function daemonLine({
+  report,
+  live,
+  now,
+}: {
+  report: StatusReportFile | undefined;
+  live: StatusReportFile | undefined;
+  now: number;
+}): string {
   if (report === undefined) return 'has not run yet: bcd run';
   if (live === undefined) return `not running (last seen ${about(now - report.updatedAtMs)} ago)`;
   const next = live.nextDialAtMs === null ? '' : `; next try in ${about(Math.max(0, live.nextDialAtMs - now))}`;
@@ -68,7 +91,9 @@ function eventLines(report: StatusReportFile | undefined, now: number): Line[] {
   const { lastCommand, lastRefusal, lastFailure } = report;
   const ago = (atMs: number): string => `${about(Math.max(0, now - atMs))} ago`;
   return [
-    ...(lastCommand === null ? [] : [['last command', `${lastCommand.kind} ${lastCommand.id} ${lastCommand.state} ${ago(lastCommand.atMs)}`] as const]),
+    ...(lastCommand === null
+      ? []
+      : [['last command', `${lastCommand.kind} ${lastCommand.id} ${lastCommand.state} ${ago(lastCommand.atMs)}`] as const]),
     ...(lastRefusal === null ? [] : [['last refusal', `${lastRefusal.reason}: ${lastRefusal.detail} (${ago(lastRefusal.atMs)})`] as const]),
     ...(lastFailure === null ? [] : [['last failure', `${lastFailure.reason}: ${lastFailure.detail} (${ago(lastFailure.atMs)})`] as const]),
   ];

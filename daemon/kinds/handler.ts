@@ -31,4 +31,8 @@ export interface KindHandler {
 export type KindHandlers = Readonly<Record<string, KindHandler>>;
 
 /** A typed success. */
-export const succeeded = <D extends DescMessage>(schema: D, value: MessageInitShape<D>): KindEnd => ({ kind: 'succeeded', schema, value: value as MessageInitShape<DescMessage> });
+export const succeeded = <D extends DescMessage>(schema: D, value: MessageInitShape<D>): KindEnd => ({
+  kind: 'succeeded',
+  schema,
+  value,
+});

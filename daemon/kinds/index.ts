@@ -2,8 +2,8 @@
 import type { CommandKind } from '../../domain/commands/kinds.ts';
 import type { KindHandler } from './handler.ts';
 import { type HostFiles, inventoryHandler } from './inventory.ts';
-import { logsCollectHandler, type LogSources } from './logs-collect.ts';
-import { rebootHandler, type RebootPorts } from './reboot.ts';
+import { type LogSources, logsCollectHandler } from './logs-collect.ts';
+import { type RebootPorts, rebootHandler } from './reboot.ts';
 import { type RestartPolicy, serviceRestartHandler } from './service-restart.ts';
 
 export interface KindPorts {

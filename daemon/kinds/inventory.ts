@@ -3,7 +3,12 @@ import { readdir, readFile } from 'node:fs/promises';
 import { arch, cpus, hostname, networkInterfaces, release, totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { type HardwareClaimsSchema, type HardwareInventorySchema, type InventoryRefresh, InventoryReportSchema } from '../../proto/index.ts';
+import {
+  type HardwareClaimsSchema,
+  type HardwareInventorySchema,
+  type InventoryRefresh,
+  InventoryReportSchema,
+} from '../../proto/index.ts';
 import { type KindHandler, succeeded } from './handler.ts';
 
 export interface HostFiles {
@@ -30,8 +35,6 @@ const sections = {
   storage: async (host: HostFiles): Promise<Inventory> => ({ blockDevices: await blockDevices(host) }),
 } as const;
 
-export const inventorySections: readonly string[] = Object.keys(sections);
-
 export function inventoryHandler(host: HostFiles): KindHandler {
   return {
     async run(payload, context) {
@@ -57,7 +60,9 @@ export async function hardwareClaims(host: HostFiles): Promise<MessageInitShape<
     // Readable by root only on most machines; a claim, not a proof.
     systemUuid: await text(host, 'sys/class/dmi/id/product_uuid'),
     systemSerial: await text(host, 'sys/class/dmi/id/product_serial'),
-    macAddresses: interfaces().map((one) => one.macAddress).filter((mac) => mac !== ''),
+    macAddresses: interfaces()
+      .map((one) => one.macAddress)
+      .filter((mac) => mac !== ''),
     architecture: arch(),
     kernel: release(),
     cpus: cpus().length,
@@ -99,7 +104,12 @@ async function blockDevices(host: HostFiles): Promise<{ name: string; sizeBytes:
     real.map(async (name) => {
       const of = (file: string): Promise<string> => text(host, `sys/block/${name}/${file}`);
       const sectors = await of('size');
-      return { name, sizeBytes: /^\d+$/.test(sectors) ? BigInt(sectors) * sectorBytes : 0n, model: await of('device/model'), serial: await of('device/serial') };
+      return {
+        name,
+        sizeBytes: /^\d+$/.test(sectors) ? BigInt(sectors) * sectorBytes : 0n,
+        model: await of('device/model'),
+        serial: await of('device/serial'),
+      };
     }),
   );
 }

@@ -31,7 +31,11 @@ export function logsCollectHandler(sources: LogSources): KindHandler {
       progress({ done: 0, total: content.length, note: 'uploading' });
       await upload(url, content, signal);
       const lines = content.reduce((count, byte) => (byte === 0x0a ? count + 1 : count), 0);
-      return succeeded(LogsCollectResultSchema, { bytes: BigInt(content.length), sha256: createHash('sha256').update(content).digest(), lines: BigInt(lines) });
+      return succeeded(LogsCollectResultSchema, {
+        bytes: BigInt(content.length),
+        sha256: createHash('sha256').update(content).digest(),
+        lines: BigInt(lines),
+      });
     },
   };
 }
@@ -43,10 +47,16 @@ function uploadUrl(text: string): URL {
 }
 
 async function readLog(wanted: LogsCollect, { files }: LogSources, signal: AbortSignal): Promise<Buffer> {
-  const maxBytes = wanted.maxBytes === 0n ? logBounds.defaultBytes : Number(wanted.maxBytes > BigInt(logBounds.maxBytes) ? BigInt(logBounds.maxBytes) : wanted.maxBytes);
+  const maxBytes =
+    wanted.maxBytes === 0n
+      ? logBounds.defaultBytes
+      : Number(wanted.maxBytes > BigInt(logBounds.maxBytes) ? BigInt(logBounds.maxBytes) : wanted.maxBytes);
   const path = Object.hasOwn(files, wanted.unit) ? files[wanted.unit] : undefined;
   if (path !== undefined) return readFileLog(path, { maxBytes, signal });
-  if (!isUnitName(wanted.unit)) throw new ControlError('INVALID_INPUT', 'the payload names neither a log of this machine nor a systemd unit', { details: { reason: 'unit-name' } });
+  if (!isUnitName(wanted.unit))
+    throw new ControlError('INVALID_INPUT', 'the payload names neither a log of this machine nor a systemd unit', {
+      details: { reason: 'unit-name' },
+    });
   return readJournal(wanted, { maxBytes, signal });
 }
 
@@ -81,7 +91,11 @@ async function readJournal(wanted: LogsCollect, { maxBytes, signal }: ReadOption
   });
   const [content, status] = await Promise.all([tailOf(child.stdout, maxBytes), ended]);
   if (status === 0) return content;
-  throw new ControlError('UNAVAILABLE', `journalctl failed with status ${status ?? 'none'}: ${(said.trim().split('\n')[0] ?? '').slice(0, 300)}`, { details: { reason: 'journalctl' } });
+  throw new ControlError(
+    'UNAVAILABLE',
+    `journalctl failed with status ${status ?? 'none'}: ${(said.trim().split('\n')[0] ?? '').slice(0, 300)}`,
+    { details: { reason: 'journalctl' } },
+  );
 }
 
 /** The end of a stream, from the first whole line within the bound; never more than twice the bound in memory. */
@@ -109,11 +123,24 @@ function upload(url: URL, content: Buffer, signal: AbortSignal): Promise<void> {
   const request = url.protocol === 'https:' ? requestHttps : requestHttp;
   return new Promise((resolve, reject) => {
     const fail = (why: string, cause?: unknown): void =>
-      reject(signal.aborted ? (signal.reason as Error) : new ControlError('UNAVAILABLE', `the upload to ${url.host} failed: ${why}`, { cause, details: { reason: 'upload' } }));
-    const call: ClientRequest = request(url, { method: 'PUT', signal, timeout: minute, headers: { 'content-type': 'text/plain; charset=utf-8', 'content-length': content.length } }, (response) => {
-      response.resume();
-      response.once('end', () => ((response.statusCode ?? 500) < 300 ? resolve() : fail(`status ${response.statusCode}`)));
-    });
+      reject(
+        signal.aborted
+          ? (signal.reason as Error)
+          : new ControlError('UNAVAILABLE', `the upload to ${url.host} failed: ${why}`, { cause, details: { reason: 'upload' } }),
+      );
+    const call: ClientRequest = request(
+      url,
+      {
+        method: 'PUT',
+        signal,
+        timeout: minute,
+        headers: { 'content-type': 'text/plain; charset=utf-8', 'content-length': content.length },
+      },
+      (response) => {
+        response.resume();
+        response.once('end', () => ((response.statusCode ?? 500) < 300 ? resolve() : fail(`status ${response.statusCode}`)));
+      },
+    );
     call.once('timeout', () => call.destroy(new Error('no answer within a minute')));
     call.once('error', (cause) => fail(cause.message, cause));
     call.end(content);

@@ -26,7 +26,10 @@ export function rebootHandler({ readBootId, reboot }: RebootPorts): KindHandler 
     prepare: async () => ({ bootId: await readBootId() }),
     async run(payload, { signal }) {
       const { delaySeconds } = payload as NodeReboot;
-      if (delaySeconds > delayMaxSeconds) throw new ControlError('INVALID_INPUT', `delay_seconds is ${delaySeconds}, at most ${delayMaxSeconds}`, { details: { reason: 'delay' } });
+      if (delaySeconds > delayMaxSeconds)
+        throw new ControlError('INVALID_INPUT', `delay_seconds is ${delaySeconds}, at most ${delayMaxSeconds}`, {
+          details: { reason: 'delay' },
+        });
       if (delaySeconds > 0) await sleep(delaySeconds * second, undefined, { signal });
       await reboot(signal);
       // From here on the machine goes down; if it does not, the kind's timeout says so.
@@ -39,14 +42,21 @@ export function rebootHandler({ readBootId, reboot }: RebootPorts): KindHandler 
 function proven({ note }: KindContext, bootIdAfter: string): KindEnd {
   const bootIdBefore = note['bootId'] ?? '';
   if (bootIdBefore !== '' && bootIdAfter !== bootIdBefore) return succeeded(NodeRebootResultSchema, { bootIdBefore, bootIdAfter });
-  return { kind: 'interrupted', message: `the daemon came back in the same boot ${bootIdAfter}: whether the reboot was set off is not known, and it is not repeated` };
+  return {
+    kind: 'interrupted',
+    message: `the daemon came back in the same boot ${bootIdAfter}: whether the reboot was set off is not known, and it is not repeated`,
+  };
 }
 
 /** systemd's own way down. */
 export async function systemdReboot(signal: AbortSignal): Promise<void> {
   const end = await runProgram('systemctl', ['reboot'], signal);
   if (end.status === 0) return;
-  throw new ControlError('UNAVAILABLE', `systemctl reboot failed with status ${end.status ?? 'none'}: ${(end.stderr.trim().split('\n')[0] ?? '').slice(0, 300)}`, {
-    details: { reason: 'systemctl' },
-  });
+  throw new ControlError(
+    'UNAVAILABLE',
+    `systemctl reboot failed with status ${end.status ?? 'none'}: ${(end.stderr.trim().split('\n')[0] ?? '').slice(0, 300)}`,
+    {
+      details: { reason: 'systemctl' },
+    },
+  );
 }

@@ -29,13 +29,17 @@ function assertAllowed(unit: string, allowed: readonly string[]): void {
   if (!isUnitName(unit)) throw new ControlError('INVALID_INPUT', 'the payload names no systemd unit', { details: { reason: 'unit-name' } });
   if (allowed.includes(unit)) return;
   const list = allowed.length === 0 ? 'none is' : `allowed: ${allowed.join(', ')}`;
-  throw new ControlError('PERMISSION_DENIED', `unit ${unit} is not among those this machine lets be restarted (${list})`, { details: { reason: 'unit-not-allowed' } });
+  throw new ControlError('PERMISSION_DENIED', `unit ${unit} is not among those this machine lets be restarted (${list})`, {
+    details: { reason: 'unit-not-allowed' },
+  });
 }
 
 /** systemctl says why on stderr; on a machine without a running systemd it says that. */
 function failure(what: string, end: { status: number | null; stderr: string }): ControlError {
   const said = end.stderr.trim().split('\n')[0] ?? '';
   const absent = /not been booted with systemd|Failed to connect to bus|Host is down/.test(end.stderr);
-  const message = absent ? `${what} failed: systemd does not run on this machine` : `${what} failed with status ${end.status ?? 'none'}: ${said.slice(0, 300)}`;
+  const message = absent
+    ? `${what} failed: systemd does not run on this machine`
+    : `${what} failed with status ${end.status ?? 'none'}: ${said.slice(0, 300)}`;
   return new ControlError(absent ? 'UNSUPPORTED' : 'UNAVAILABLE', message, { details: { reason: absent ? 'no-systemd' : 'systemctl' } });
 }

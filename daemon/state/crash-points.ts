@@ -38,10 +38,14 @@ export function crashHook(env: NodeJS.ProcessEnv): CrashHook {
   const wanted = env[crashAtName];
   if (wanted === undefined || wanted === '') return neverCrash;
   if (env[testOnlyName] !== 'yes') {
-    throw new ControlError('INVALID_CONFIG', `${crashAtName} works in tests only: it needs ${testOnlyName}=yes`, { details: { reason: 'test-only' } });
+    throw new ControlError('INVALID_CONFIG', `${crashAtName} works in tests only: it needs ${testOnlyName}=yes`, {
+      details: { reason: 'test-only' },
+    });
   }
   if (!crashPointNames.includes(wanted as CrashPoint)) {
-    throw new ControlError('INVALID_CONFIG', `${crashAtName} "${wanted}" must be one of ${crashPointNames.join(', ')}`, { details: { reason: 'test-only' } });
+    throw new ControlError('INVALID_CONFIG', `${crashAtName} "${wanted}" must be one of ${crashPointNames.join(', ')}`, {
+      details: { reason: 'test-only' },
+    });
   }
   return (point) => {
     // SIGKILL to oneself: no handler, no flush, no exit hook runs.

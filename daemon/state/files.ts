@@ -37,7 +37,8 @@ export async function createDurably(path: string, content: string | Uint8Array):
     await writeSynced(temporary, content);
     await link(temporary, path);
   } catch (error) {
-    if (hasErrno(error, 'EEXIST')) throw new ControlError('CONFLICT', `${path} exists already`, { cause: error, details: { reason: 'file-exists' } });
+    if (hasErrno(error, 'EEXIST'))
+      throw new ControlError('CONFLICT', `${path} exists already`, { cause: error, details: { reason: 'file-exists' } });
     throw error;
   } finally {
     await rm(temporary, { force: true });
@@ -83,7 +84,9 @@ export async function readIfPresent(path: string, maxBytes: number): Promise<Buf
     const facts = await stat(path);
     if (!facts.isFile()) throw new ControlError('INVALID_STATE', `${path} is not a regular file`, { details: { reason: 'not-a-file' } });
     if (facts.size > maxBytes) {
-      throw new ControlError('INVALID_STATE', `${path} has ${facts.size} bytes, more than the ${maxBytes} it can have`, { details: { reason: 'file-too-large' } });
+      throw new ControlError('INVALID_STATE', `${path} has ${facts.size} bytes, more than the ${maxBytes} it can have`, {
+        details: { reason: 'file-too-large' },
+      });
     }
     return await readFile(path);
   } catch (error) {
@@ -108,9 +111,13 @@ export async function openPrivateFolder(path: string): Promise<void> {
   if (!facts.isDirectory()) throw new ControlError('INVALID_STATE', `${path} is not a folder`, { details: { reason: 'not-a-folder' } });
   if ((facts.mode & othersMayEnter) === 0) return;
   if ((await readdir(path)).length > 0) {
-    throw new ControlError('INVALID_STATE', `data folder ${path} is open to other users (mode ${octal(facts.mode)}): chmod 700 ${path}, and join again if they are not trusted`, {
-      details: { reason: 'folder-open' },
-    });
+    throw new ControlError(
+      'INVALID_STATE',
+      `data folder ${path} is open to other users (mode ${octal(facts.mode)}): chmod 700 ${path}, and join again if they are not trusted`,
+      {
+        details: { reason: 'folder-open' },
+      },
+    );
   }
   await chmod(path, privateFolder);
 }
@@ -120,9 +127,13 @@ export async function assertPrivateFile(path: string): Promise<void> {
   const facts = await lstat(path);
   if (!facts.isFile()) throw new ControlError('INVALID_STATE', `${path} is not a regular file`, { details: { reason: 'not-a-file' } });
   if ((facts.mode & othersMayEnter) !== 0) {
-    throw new ControlError('INVALID_STATE', `${path} can be read by other users (mode ${octal(facts.mode)}): chmod 600 ${path}, and join again if they are not trusted`, {
-      details: { reason: 'file-open' },
-    });
+    throw new ControlError(
+      'INVALID_STATE',
+      `${path} can be read by other users (mode ${octal(facts.mode)}): chmod 600 ${path}, and join again if they are not trusted`,
+      {
+        details: { reason: 'file-open' },
+      },
+    );
   }
 }
 
@@ -132,5 +143,8 @@ export const hasErrno = (error: unknown, code: string): boolean => error instanc
 
 /** What to say of a file that does not read back: which, why, and that nothing was changed. */
 export function damaged(path: string, why: string, cause?: unknown): ControlError {
-  return new ControlError('DATA_CORRUPT', `${path} is damaged: ${why}; it was left as it is`, { cause, details: { reason: 'damaged', path } });
+  return new ControlError('DATA_CORRUPT', `${path} is damaged: ${why}; it was left as it is`, {
+    cause,
+    details: { reason: 'damaged', path },
+  });
 }

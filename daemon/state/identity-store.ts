@@ -1,5 +1,5 @@
 /** The current identity of a running daemon, and the one way to change it: durable first, current then. */
-import { saveIdentity, type StoredIdentity } from './identity.ts';
+import { type StoredIdentity, saveIdentity } from './identity.ts';
 
 export interface IdentityStore {
   readonly current: StoredIdentity;
@@ -28,4 +28,5 @@ export function createIdentityStore(initial: StoredIdentity, save: (next: Stored
   };
 }
 
-export const identityFileStore = (folder: string, initial: StoredIdentity): IdentityStore => createIdentityStore(initial, (next) => saveIdentity(folder, next));
+export const identityFileStore = (folder: string, initial: StoredIdentity): IdentityStore =>
+  createIdentityStore(initial, (next) => saveIdentity(folder, next));

@@ -56,7 +56,10 @@ const schema = z.strictObject({
   siteId: z.string().min(1).max(128),
   role: z.enum(identityRoles),
   trustDomain: z.string().refine(isTrustDomain, 'is not a trust domain'),
-  generation: z.string().regex(/^\d{1,20}$/).transform(BigInt),
+  generation: z
+    .string()
+    .regex(/^\d{1,20}$/)
+    .transform(BigInt),
   gatewayUrl: z.url({ protocol: /^https$/ }),
   gatewayServerName: z.string().nullable(),
   servingCaPin: z.string().refine(isSpkiPin, 'is not a pin'),
@@ -102,7 +105,11 @@ async function readStored(path: string): Promise<z.infer<typeof schema> | undefi
     if (codeOf(error) !== 'DATA_CORRUPT') throw error;
     throw new ControlError('DATA_CORRUPT', (error as Error).message, {
       cause: error,
-      details: { reason: 'damaged', path, hint: `compare it with ${basename(path)}.previous, which holds an older trust bundle, or join again with bcd join --replace` },
+      details: {
+        reason: 'damaged',
+        path,
+        hint: `compare it with ${basename(path)}.previous, which holds an older trust bundle, or join again with bcd join --replace`,
+      },
     });
   }
 }

@@ -6,7 +6,7 @@
  * Damage: an unfinished last write is what a crash leaves; its bytes are set aside under `.torn` and cut off. Anything else that
  * does not read back stops the daemon and is left untouched, because a forgotten command could run twice.
  */
-import { mkdir, open, readdir, readFile, rename, rm, truncate, type FileHandle } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ControlError } from '../../domain/errors.ts';
 import { type CrashHook, neverCrash } from './crash-points.ts';
@@ -44,7 +44,11 @@ export async function openJournalFiles(folder: string, options: JournalFilesOpti
     records.push(...read.records);
     tornBytes += read.tornBytes;
   }
-  const storage = await JournalFiles.open(folder, { numbers, crash: options.crash ?? neverCrash, longBytes: options.longBytes ?? longBytes });
+  const storage = await JournalFiles.open(folder, {
+    numbers,
+    crash: options.crash ?? neverCrash,
+    longBytes: options.longBytes ?? longBytes,
+  });
   return { storage, records, tornBytes };
 }
 
@@ -59,7 +63,10 @@ async function segmentNumbers(folder: string): Promise<number[]> {
     .sort((a, b) => a - b);
 }
 
-async function readSegment(path: string, { isLast }: { isLast: boolean }): Promise<{ records: readonly JournalRecord[]; tornBytes: number }> {
+async function readSegment(
+  path: string,
+  { isLast }: { isLast: boolean },
+): Promise<{ records: readonly JournalRecord[]; tornBytes: number }> {
   const content = await readFile(path);
   const { records, goodUntil } = decodeRecords(content);
   if (goodUntil === content.length && goodUntil > 0) return { records, tornBytes: 0 };
@@ -127,7 +134,10 @@ class JournalFiles implements JournalStorage {
       for (const one of batch) one.done();
     } catch (cause) {
       // After a failed sync nobody knows what is on disk: nothing more is promised until the journal is opened again.
-      this.#broken ??= new ControlError('UNAVAILABLE', `the journal in ${this.#folder} cannot be written`, { cause, details: { reason: 'journal-write' } });
+      this.#broken ??= new ControlError('UNAVAILABLE', `the journal in ${this.#folder} cannot be written`, {
+        cause,
+        details: { reason: 'journal-write' },
+      });
       for (const one of batch) one.failed(this.#broken);
     }
   }

@@ -65,10 +65,16 @@ function toJson(_key: string, value: unknown): unknown {
 }
 
 const isBufferJson = (value: unknown): value is { data: number[] } =>
-  typeof value === 'object' && value !== null && (value as { type?: unknown }).type === 'Buffer' && Array.isArray((value as { data?: unknown }).data);
+  typeof value === 'object' &&
+  value !== null &&
+  (value as { type?: unknown }).type === 'Buffer' &&
+  Array.isArray((value as { data?: unknown }).data);
 
 const bytes = z.base64().transform((text): Uint8Array => new Uint8Array(Buffer.from(text, 'base64')));
-const bigint = z.string().regex(/^\d{1,20}$/).transform(BigInt);
+const bigint = z
+  .string()
+  .regex(/^\d{1,20}$/)
+  .transform(BigInt);
 const id = z.string().min(1).max(128);
 const ms = z.number().int();
 const note = z.record(z.string(), z.string());

@@ -111,7 +111,10 @@ export class Journal {
   /** Accepted and not finished, in log order. */
   unfinished(): (JournalEntry & { readonly state: 'received' | 'started' })[] {
     return [...this.#entries.values()]
-      .filter((entry): entry is JournalEntry & { readonly state: 'received' | 'started' } => entry.state === 'received' || entry.state === 'started')
+      .filter(
+        (entry): entry is JournalEntry & { readonly state: 'received' | 'started' } =>
+          entry.state === 'received' || entry.state === 'started',
+      )
       .sort((a, b) => Number(a.seq - b.seq));
   }
 
@@ -208,7 +211,10 @@ function isForgettable(entry: JournalEntry, now: number): boolean {
 
 const known = ({ id, kind, digest, seq, expiresAtMs }: Known): Known => ({ id, kind, digest, seq, expiresAtMs });
 
-function nextEntry(entries: ReadonlyMap<string, JournalEntry>, record: Exclude<JournalRecord, { type: 'snapshot' }>): JournalEntry | undefined {
+function nextEntry(
+  entries: ReadonlyMap<string, JournalEntry>,
+  record: Exclude<JournalRecord, { type: 'snapshot' }>,
+): JournalEntry | undefined {
   if (record.type === 'received') return { ...known(record.command), state: 'received', body: record.command.body };
   if (record.type === 'entry') return record.entry;
   const entry = entries.get(record.id);
@@ -237,6 +243,8 @@ function assertFollows(entries: ReadonlyMap<string, JournalEntry>, record: Journ
     receipted: ['finished'],
   };
   if (!follows[record.type].includes(state)) {
-    throw new ControlError('INTERNAL', `journal: ${record.type} does not follow ${state} for command ${id}`, { details: { reason: 'journal-order' } });
+    throw new ControlError('INTERNAL', `journal: ${record.type} does not follow ${state} for command ${id}`, {
+      details: { reason: 'journal-order' },
+    });
   }
 }

@@ -1,6 +1,6 @@
 /** A JSON file of the daemon's own: read strictly, written durably. */
 import type { z } from 'zod';
-import { damaged, readIfPresent, writeDurably, type WriteOptions } from './files.ts';
+import { damaged, readIfPresent, type WriteOptions, writeDurably } from './files.ts';
 
 /** undefined when there is no such file. @throws DATA_CORRUPT when it does not read back */
 export async function readJsonFile<S extends z.ZodType>(path: string, schema: S, maxBytes: number): Promise<z.infer<S> | undefined> {
@@ -19,5 +19,9 @@ export async function readJsonFile<S extends z.ZodType>(path: string, schema: S,
 }
 
 export async function writeJsonFile(path: string, value: unknown, options: WriteOptions = {}): Promise<void> {
-  await writeDurably(path, `${JSON.stringify(value, (_key, inner: unknown) => (typeof inner === 'bigint' ? inner.toString() : inner), 2)}\n`, options);
+  await writeDurably(
+    path,
+    `${JSON.stringify(value, (_key, inner: unknown) => (typeof inner === 'bigint' ? inner.toString() : inner), 2)}\n`,
+    options,
+  );
 }

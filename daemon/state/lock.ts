@@ -26,7 +26,8 @@ export async function lockFolder(path: string): Promise<FolderLock> {
         details: { reason: 'folder-locked', hint: 'stop that bcd, or name another folder with --data-dir' },
       });
     }
-    if (status !== 0) throw new ControlError('UNAVAILABLE', `flock on ${path} ended with status ${status}`, { details: { reason: 'lock-failed' } });
+    if (status !== 0)
+      throw new ControlError('UNAVAILABLE', `flock on ${path} ended with status ${status}`, { details: { reason: 'lock-failed' } });
     await file.truncate(0);
     await file.write(`pid ${process.pid}\n`);
   } catch (error) {
@@ -42,7 +43,10 @@ function flock(file: FileHandle): Promise<number | null> {
     program.once('error', (cause) =>
       reject(
         hasErrno(cause, 'ENOENT')
-          ? new ControlError('UNSUPPORTED', 'there is no flock program (util-linux), which keeps two bcd out of one data folder', { cause, details: { reason: 'no-flock' } })
+          ? new ControlError('UNSUPPORTED', 'there is no flock program (util-linux), which keeps two bcd out of one data folder', {
+              cause,
+              details: { reason: 'no-flock' },
+            })
           : cause,
       ),
     );

@@ -18,7 +18,10 @@ export interface MarksStore {
 }
 
 const schema = z.object({
-  epoch: z.string().regex(/^\d{1,20}$/).transform(BigInt),
+  epoch: z
+    .string()
+    .regex(/^\d{1,20}$/)
+    .transform(BigInt),
   timeFloorMs: z.number().int().nonnegative(),
 });
 

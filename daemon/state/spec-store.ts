@@ -14,7 +14,10 @@ export interface SpecStore {
 }
 
 const schema = z.object({
-  generation: z.string().regex(/^\d{1,20}$/).transform(BigInt),
+  generation: z
+    .string()
+    .regex(/^\d{1,20}$/)
+    .transform(BigInt),
   spec: z.base64().transform((text): Uint8Array => new Uint8Array(Buffer.from(text, 'base64'))),
 });
 

@@ -55,7 +55,11 @@ export interface StatusSink {
 }
 
 /** Writes one at a time; updates that come while one is being written go into the next. */
-export function openStatusFile(folder: string, initial: StatusContent, options: { now: () => number; onError: (error: unknown) => void }): StatusSink {
+export function openStatusFile(
+  folder: string,
+  initial: StatusContent,
+  options: { now: () => number; onError: (error: unknown) => void },
+): StatusSink {
   let content = initial;
   let dirty = false;
   let writing: Promise<void> | undefined;
@@ -76,5 +80,5 @@ export function openStatusFile(folder: string, initial: StatusContent, options: 
     writing ??= writeAll();
   };
   update({});
-  return { update, flush: async () => void (await writing) };
+  return { update, flush: () => writing ?? Promise.resolve() };
 }

@@ -20,7 +20,12 @@ export interface BackoffLimits {
   readonly heldMs: number;
 }
 
-export const backoffLimits: BackoffLimits = Object.freeze({ baseMs: second, capMs: minute, pushbackCapMs: 5 * minute, heldMs: 30 * second });
+export const backoffLimits: BackoffLimits = Object.freeze({
+  baseMs: second,
+  capMs: minute,
+  pushbackCapMs: 5 * minute,
+  heldMs: 30 * second,
+});
 
 export interface DialEnd {
   /** How long the session was welcomed; 0 when it never was. */
@@ -31,8 +36,17 @@ export interface DialEnd {
   readonly reconnectWindowMs: number;
 }
 
-/** @param random in [0, 1) */
-export function nextDial(state: BackoffState, end: DialEnd, random: () => number, limits: BackoffLimits = backoffLimits): { state: BackoffState; delayMs: number } {
+export interface BackoffOptions {
+  /** In [0, 1). */
+  readonly random: () => number;
+  readonly limits?: BackoffLimits;
+}
+
+export function nextDial(
+  state: BackoffState,
+  end: DialEnd,
+  { random, limits = backoffLimits }: BackoffOptions,
+): { state: BackoffState; delayMs: number } {
   const held = end.heldMs >= limits.heldMs;
   const failures = held ? 0 : state.failures;
   const spread = Math.min(limits.capMs, limits.baseMs * 2 ** Math.min(failures, 16));

@@ -36,7 +36,15 @@ export function callGateway(connection: PinnedConnection, options: CallOptions):
       failure ??= error;
       stream.close(constants.NGHTTP2_CANCEL);
     };
-    const timer = setTimeout(() => fail(new ControlError('UNAVAILABLE', `${options.method}: no answer within ${options.timeoutMs / 1000} s`, { details: { reason: 'timeout' } })), options.timeoutMs);
+    const timer = setTimeout(
+      () =>
+        fail(
+          new ControlError('UNAVAILABLE', `${options.method}: no answer within ${options.timeoutMs / 1000} s`, {
+            details: { reason: 'timeout' },
+          }),
+        ),
+      options.timeoutMs,
+    );
     const onHeaders = (more: IncomingHttpHeaders): void => void (headers = { ...headers, ...more });
     stream.on('response', onHeaders);
     stream.on('trailers', onHeaders);
@@ -47,7 +55,14 @@ export function callGateway(connection: PinnedConnection, options: CallOptions):
         fail(error);
       }
     });
-    stream.on('error', (cause) => (failure ??= new ControlError('UNAVAILABLE', `${options.method}: the connection was lost`, { cause, details: { reason: 'connection-lost' } })));
+    stream.on(
+      'error',
+      (cause) =>
+        (failure ??= new ControlError('UNAVAILABLE', `${options.method}: the connection was lost`, {
+          cause,
+          details: { reason: 'connection-lost' },
+        })),
+    );
     stream.on('close', () => {
       clearTimeout(timer);
       const refusal = headers === undefined ? undefined : refusalOf(headers);

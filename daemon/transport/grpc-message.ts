@@ -56,9 +56,12 @@ export class MessageCutter {
   }
 
   #lengthOf(prefix: Buffer): number {
-    if (prefix[0] !== 0) throw new ControlError('UNSUPPORTED', 'the gateway sent a compressed message', { details: { reason: 'compressed' } });
+    if (prefix[0] !== 0)
+      throw new ControlError('UNSUPPORTED', 'the gateway sent a compressed message', { details: { reason: 'compressed' } });
     const length = prefix.readUInt32BE(1);
     if (length <= this.#maxBytes) return length;
-    throw new ControlError('FRAME_TOO_LARGE', `the gateway sent a message of ${length} bytes, more than ${this.#maxBytes}`, { details: { reason: 'frame-too-large' } });
+    throw new ControlError('FRAME_TOO_LARGE', `the gateway sent a message of ${length} bytes, more than ${this.#maxBytes}`, {
+      details: { reason: 'frame-too-large' },
+    });
   }
 }

@@ -55,12 +55,18 @@ export function refusalOf(headers: IncomingHttpHeaders | undefined): ControlErro
   if (grpc === null) return lost('the gateway ended the call without a status');
   const message = decodeGrpcMessage(String(headers['grpc-message'] ?? ''));
   const reason = String(headers['x-bc-reason'] ?? '');
-  const facts: RefusalFacts = { reason: /^[a-z][a-z0-9-]{0,63}$/.test(reason) ? reason : '', grpc, pushbackMs: pushbackOf(headers), serverTimeMs: serverTimeOf(headers) };
+  const facts: RefusalFacts = {
+    reason: /^[a-z][a-z0-9-]{0,63}$/.test(reason) ? reason : '',
+    grpc,
+    pushbackMs: pushbackOf(headers),
+    serverTimeMs: serverTimeOf(headers),
+  };
   const code = (Object.hasOwn(codeByReason, facts.reason) ? codeByReason[facts.reason] : codeByGrpc[grpc]) ?? 'UNAVAILABLE';
   return new ControlError(code, message === '' ? `the gateway answered with status ${grpc}` : message, { details: { ...facts } });
 }
 
-const lost = (message: string): ControlError => new ControlError('UNAVAILABLE', message, { details: { reason: 'no-status', grpc: unavailable, pushbackMs: null, serverTimeMs: null } });
+const lost = (message: string): ControlError =>
+  new ControlError('UNAVAILABLE', message, { details: { reason: 'no-status', grpc: unavailable, pushbackMs: null, serverTimeMs: null } });
 
 function grpcNumber(headers: IncomingHttpHeaders): number | null {
   const text = headers['grpc-status'];
@@ -94,5 +100,10 @@ export function refusalFacts(error: unknown): RefusalFacts {
   const details: Readonly<Record<string, unknown>> = error instanceof ControlError ? error.details : {};
   const number = (name: string): number | null => (typeof details[name] === 'number' ? details[name] : null);
   const reason = details['reason'];
-  return { reason: typeof reason === 'string' ? reason : '', grpc: number('grpc') ?? 0, pushbackMs: number('pushbackMs'), serverTimeMs: number('serverTimeMs') };
+  return {
+    reason: typeof reason === 'string' ? reason : '',
+    grpc: number('grpc') ?? 0,
+    pushbackMs: number('pushbackMs'),
+    serverTimeMs: number('serverTimeMs'),
+  };
 }

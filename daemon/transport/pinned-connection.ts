@@ -133,7 +133,8 @@ function secureContextOf(client: ClientIdentity | null): SecureContext {
 /** DER, leaf first, as the gateway sent it. */
 function peerChain(socket: TLSSocket): Uint8Array[] {
   const chain: Uint8Array[] = [];
-  for (let next = socket.getPeerX509Certificate(); next !== undefined && chain.length < longestChain; next = next.issuerCertificate) chain.push(next.raw);
+  for (let next = socket.getPeerX509Certificate(); next !== undefined && chain.length < longestChain; next = next.issuerCertificate)
+    chain.push(next.raw);
   return chain;
 }
 
@@ -150,7 +151,9 @@ export function verifyGateway(chain: readonly Uint8Array[], { gateway, now }: Pi
 }
 
 const refused = (reason: string, message: string): ControlError =>
-  new ControlError('PERMISSION_DENIED', message, { details: { reason, hint: 'check gateway_url and the pin: better-compute pki show prints the pins of the deployment' } });
+  new ControlError('PERMISSION_DENIED', message, {
+    details: { reason, hint: 'check gateway_url and the pin: better-compute pki show prints the pins of the deployment' },
+  });
 
 /** Issuers backdate by a minute (H-13): notBefore plus that is when it was made. Only a leaf the pinned key signed proves anything. */
 function provenBy(chain: readonly Uint8Array[], anchor: Uint8Array): number {

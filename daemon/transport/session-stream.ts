@@ -7,10 +7,10 @@
  * Frames are handled one after another; while one is being handled, reading stops, and the peer is held back by flow control.
  */
 import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import { AgentFrameSchema, bounds, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
-import type { MessageInitShape } from '@bufbuild/protobuf';
 import { requestHeaders } from './call.ts';
 import { frameMessage, MessageCutter } from './grpc-message.ts';
 import { refusalOf } from './grpc-status.ts';
@@ -73,7 +73,11 @@ export class SessionStream {
     });
     this.#stream.on('response', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
     this.#stream.on('trailers', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
-    this.#stream.on('error', (cause) => (this.#failure ??= new ControlError('UNAVAILABLE', 'the session was lost', { cause, details: { reason: 'connection-lost' } })));
+    this.#stream.on(
+      'error',
+      (cause) =>
+        (this.#failure ??= new ControlError('UNAVAILABLE', 'the session was lost', { cause, details: { reason: 'connection-lost' } })),
+    );
     this.#startDeadlines();
     void this.#read();
     this.send(options.hello);
@@ -98,11 +102,15 @@ export class SessionStream {
   startHeartbeat(askedMs: number): void {
     const { leastHeartbeatMs, mostHeartbeatMs } = this.#options.timing;
     const everyMs = Math.min(Math.max(askedMs === 0 ? 15 * second : askedMs, leastHeartbeatMs), mostHeartbeatMs);
-    this.#repeat(() => everyMs * (0.9 + 0.2 * this.#options.random()), () => {
-      if (this.#beat - this.#answeredBeat >= BigInt(missedMax)) return this.fail(dead('heartbeat-lost', `the gateway did not answer ${missedMax} heartbeats`));
-      this.#beat += 1n;
-      this.send(this.#options.heartbeat(this.#beat));
-    });
+    this.#repeat(
+      () => everyMs * (0.9 + 0.2 * this.#options.random()),
+      () => {
+        if (this.#beat - this.#answeredBeat >= BigInt(missedMax))
+          return this.fail(dead('heartbeat-lost', `the gateway did not answer ${missedMax} heartbeats`));
+        this.#beat += 1n;
+        this.send(this.#options.heartbeat(this.#beat));
+      },
+    );
   }
 
   heartbeatAnswered(sequence: bigint): void {
@@ -138,7 +146,11 @@ export class SessionStream {
     // The rest of the connection is worth nothing without its one stream.
     if (!ours) this.#connection.destroy();
     if (ours) return null;
-    return this.#failure ?? refusalOf(this.#headers) ?? new ControlError('UNAVAILABLE', 'the gateway ended the session', { details: { reason: 'ended' } });
+    return (
+      this.#failure ??
+      refusalOf(this.#headers) ??
+      new ControlError('UNAVAILABLE', 'the gateway ended the session', { details: { reason: 'ended' } })
+    );
   }
 
   async #read(): Promise<void> {
@@ -154,7 +166,11 @@ export class SessionStream {
       // The gateway's half is over; ours would keep the stream half open for ever (B20).
       if (!this.#stream.destroyed) this.#stream.close(constants.NGHTTP2_NO_ERROR);
     } catch (error) {
-      this.fail(error instanceof ControlError ? error : new ControlError('UNAVAILABLE', 'the session was lost', { cause: error, details: { reason: 'connection-lost' } }));
+      this.fail(
+        error instanceof ControlError
+          ? error
+          : new ControlError('UNAVAILABLE', 'the session was lost', { cause: error, details: { reason: 'connection-lost' } }),
+      );
     }
   }
 
@@ -164,14 +180,17 @@ export class SessionStream {
       if (!this.#sawFrame) this.fail(dead('no-welcome', `the gateway sent no welcome within ${timing.firstFrameWithinMs / 1000} s`));
     });
     let unanswered = 0;
-    this.#repeat(() => timing.pingEveryMs * (0.95 + 0.1 * random()), () => {
-      if (unanswered >= missedMax) return this.fail(dead('ping-lost', `the gateway did not answer ${missedMax} pings`));
-      if (this.#connection.session.destroyed) return;
-      unanswered += 1;
-      this.#connection.session.ping((error) => {
-        if (error === null) unanswered = 0;
-      });
-    });
+    this.#repeat(
+      () => timing.pingEveryMs * (0.95 + 0.1 * random()),
+      () => {
+        if (unanswered >= missedMax) return this.fail(dead('ping-lost', `the gateway did not answer ${missedMax} pings`));
+        if (this.#connection.session.destroyed) return;
+        unanswered += 1;
+        this.#connection.session.ping((error) => {
+          if (error === null) unanswered = 0;
+        });
+      },
+    );
   }
 
   #after(ms: number, run: () => void): void {
@@ -201,6 +220,9 @@ function decodeFrame(message: Uint8Array): ServerFrame {
   try {
     return decodeMessage(ServerFrameSchema, message, 'serverFrame');
   } catch (cause) {
-    throw new ControlError('MALFORMED', `the gateway sent a frame of ${message.length} bytes that does not decode`, { cause, details: { reason: 'undecodable-frame' } });
+    throw new ControlError('MALFORMED', `the gateway sent a frame of ${message.length} bytes that does not decode`, {
+      cause,
+      details: { reason: 'undecodable-frame' },
+    });
   }
 }

@@ -8,6 +8,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { day } from '../../domain/time.ts';
 import { acceptTrustBundle, type HeldTrust, verifySignedTrustBundle } from '../../pki/trust/index.ts';
 import { type SignedTrustBundle, type TrustBundle, TrustBundleSchema } from '../../proto/index.ts';
+import { reasonOf } from '../reason.ts';
 import type { Identity } from '../state/identity.ts';
 
 /** Least time between the last use of a root and its removal; shorter only in demonstrations, by a flag that says so. */
@@ -42,18 +43,33 @@ export function judgeOfferedTrust(held: HeldTrust, signed: SignedTrustBundle, op
     offered = verifySignedTrustBundle(signed, { joinKey: options.joinKey, trustDomain: held.trustDomain });
   } catch (error) {
     if (!(error instanceof ControlError)) throw error;
-    return { kind: 'refused', offeredVersion: 0n, reason: String(error.details['reason'] ?? error.code.toLowerCase()), detail: error.message };
+    return {
+      kind: 'refused',
+      offeredVersion: 0n,
+      reason: reasonOf(error),
+      detail: error.message,
+    };
   }
-  const decision = acceptTrustBundle(held, offered, { now: options.now, minOverlapMs: options.minOverlapMs, trustDomain: held.trustDomain });
+  const decision = acceptTrustBundle(held, offered, {
+    now: options.now,
+    minOverlapMs: options.minOverlapMs,
+    trustDomain: held.trustDomain,
+  });
   switch (decision.kind) {
     case 'take':
       return { kind: 'taken', held: decision.held };
     case 'ignore':
       if (sameContent(held.bundle, offered)) return { kind: 'known' };
-      return { kind: 'refused', offeredVersion: offered.version, reason: decision.reason, detail: `version ${offered.version} was offered, version ${held.version} is held` };
+      return {
+        kind: 'refused',
+        offeredVersion: offered.version,
+        reason: decision.reason,
+        detail: `version ${offered.version} was offered, version ${held.version} is held`,
+      };
     case 'refuse':
       return { kind: 'refused', offeredVersion: offered.version, reason: decision.reason, detail: decision.detail };
   }
 }
 
-const sameContent = (a: TrustBundle, b: TrustBundle): boolean => Buffer.from(toBinary(TrustBundleSchema, a)).equals(toBinary(TrustBundleSchema, b));
+const sameContent = (a: TrustBundle, b: TrustBundle): boolean =>
+  Buffer.from(toBinary(TrustBundleSchema, a)).equals(toBinary(TrustBundleSchema, b));

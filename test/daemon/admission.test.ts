@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import fc from 'fast-check';
 import { clone } from '@bufbuild/protobuf';
+import fc from 'fast-check';
+import { type Admission, type AdmissionState, admitCommand } from '../../daemon/agent/admission.ts';
 import { hour, minute } from '../../domain/time.ts';
 import { signCommand, verifyIntent } from '../../pki/envelope/index.ts';
 import { bounds, type Command, CommandRejectReason, CommandSchema } from '../../proto/index.ts';
-import { type Admission, type AdmissionState, admitCommand } from '../../daemon/agent/admission.ts';
 import { commandOf, createDeployment, sha256, type TestDeployment } from '../harness/deployment.ts';
 
 const R = CommandRejectReason;
@@ -27,18 +27,23 @@ describe('admission of a command', () => {
     epoch: 3n,
     upgradeRequired: false,
     findDigest: () => undefined,
-    verify: ({ body, signature }, at) => void verifyIntent({ purpose: 'command', body, signature, roots: [deployment.rootA.certificate.der], now: at, required }),
+    verify: ({ body, signature }, at) =>
+      void verifyIntent({ purpose: 'command', body, signature, roots: [deployment.rootA.certificate.der], now: at, required }),
     ...over,
   });
 
-  const rejected = (admission: Admission): CommandRejectReason | string => (admission.kind === 'reject' ? admission.reason : admission.kind);
+  const rejected = (admission: Admission): CommandRejectReason | string =>
+    admission.kind === 'reject' ? admission.reason : admission.kind;
   const digestOf = (command: Command): string => sha256(command.body).toString('hex');
 
   it('accepts what a worker under a held root signed for this node, and hands on what it read from the signed bytes', () => {
     const admission = admitCommand(stateWith(), good, now);
     assert.equal(admission.kind, 'accept');
     if (admission.kind !== 'accept') return;
-    assert.deepEqual([admission.command.id, admission.command.kind, admission.command.digest], ['c-1', 'inventory.refresh', digestOf(good)]);
+    assert.deepEqual(
+      [admission.command.id, admission.command.kind, admission.command.digest],
+      ['c-1', 'inventory.refresh', digestOf(good)],
+    );
     assert.equal(admission.command.payload.$typeName, 'bettercompute.agent.v1.InventoryRefresh');
   });
 
@@ -92,11 +97,22 @@ describe('admission of a command', () => {
     large.body = new Uint8Array(bounds.commandBody + 1);
     const verify = (): void => assert.fail('nothing is verified that is larger than the bound');
     const admission = admitCommand(stateWith({ verify }), large, now);
-    assert.deepEqual([rejected(admission), admission.kind === 'reject' && admission.detail], [R.MALFORMED, `the body has ${bounds.commandBody + 1} bytes, more than ${bounds.commandBody}`]);
+    assert.deepEqual(
+      [rejected(admission), admission.kind === 'reject' && admission.detail],
+      [R.MALFORMED, `the body has ${bounds.commandBody + 1} bytes, more than ${bounds.commandBody}`],
+    );
   });
 
   it('the order of checks: the first thing that is wrong is what is said', async () => {
-    const wrong = { worker: null, trustDomain: 'other', nodeId: 'node-2', generation: 9n, expiresAtMs: now - hour, kind: 'no.such', epoch: 0n } as const;
+    const wrong = {
+      worker: null,
+      trustDomain: 'other',
+      nodeId: 'node-2',
+      generation: 9n,
+      expiresAtMs: now - hour,
+      kind: 'no.such',
+      epoch: 0n,
+    } as const;
     const order: [keyof typeof wrong, CommandRejectReason][] = [
       ['worker', R.UNSIGNED],
       ['trustDomain', R.WRONG_TRUST_DOMAIN],
@@ -120,7 +136,10 @@ describe('admission of a command', () => {
     assert.equal(rejected(admitCommand(stateWith({ role: 'site' }), reboot, now)), R.WRONG_ROLE);
     const other = await commandOf(deployment, { epoch: 3n, body: { kind: 'node.reboot' } });
     assert.equal(rejected(admitCommand(stateWith(), other, now)), R.INVALID_PAYLOAD);
-    const broken = await commandOf(deployment, { epoch: 3n, body: { payload: { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.InventoryRefresh', value: Buffer.from([0xff]) } } });
+    const broken = await commandOf(deployment, {
+      epoch: 3n,
+      body: { payload: { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.InventoryRefresh', value: Buffer.from([0xff]) } },
+    });
     assert.equal(rejected(admitCommand(stateWith(), broken, now)), R.INVALID_PAYLOAD);
     const none = await commandOf(deployment, { epoch: 3n, body: { payload: undefined } });
     assert.equal(rejected(admitCommand(stateWith(), none, now)), R.INVALID_PAYLOAD);
@@ -137,7 +156,11 @@ describe('admission of a command', () => {
 
   it('command ids that no log could hold are malformed', async () => {
     for (const id of ['', 'a b', 'x'.repeat(129), 'é', 'a\n']) {
-      assert.equal(rejected(admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, body: { commandId: id } }), now)), R.MALFORMED, JSON.stringify(id));
+      assert.equal(
+        rejected(admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, body: { commandId: id } }), now)),
+        R.MALFORMED,
+        JSON.stringify(id),
+      );
     }
   });
 
@@ -160,13 +183,20 @@ describe('admission of a command', () => {
       const state = stateWith({ findDigest: (id) => (id === 'c-1' ? digestOf(good) : undefined) });
       const other = await commandOf(deployment, { id: 'c-1', payload: { sections: ['cpu'] }, epoch: 3n });
       assert.equal(rejected(admitCommand(state, other, now)), R.REPLAY_MISMATCH);
-      const forged = await commandOf(deployment, { id: 'c-1', payload: { sections: ['cpu'] }, epoch: 3n, worker: deployment.foreignWorker });
+      const forged = await commandOf(deployment, {
+        id: 'c-1',
+        payload: { sections: ['cpu'] },
+        epoch: 3n,
+        worker: deployment.foreignWorker,
+      });
       assert.equal(rejected(admitCommand(state, forged, now)), R.UNKNOWN_ROOT);
     });
   });
 
   it('SIGN-018 A-PKI-22 without roots an unsigned command may run, but a signature that is there must verify', async () => {
-    const noRoots = stateWith({ verify: ({ body, signature }, at) => void verifyIntent({ purpose: 'command', body, signature, roots: [], now: at, required: false }) });
+    const noRoots = stateWith({
+      verify: ({ body, signature }, at) => void verifyIntent({ purpose: 'command', body, signature, roots: [], now: at, required: false }),
+    });
     assert.equal(admitCommand(noRoots, await commandOf(deployment, { epoch: 3n, worker: null }), now).kind, 'accept');
     assert.equal(rejected(admitCommand(noRoots, good, now)), R.UNKNOWN_ROOT);
   });
@@ -176,6 +206,9 @@ describe('admission of a command', () => {
     const newer = clone(CommandSchema, good);
     Object.assign(newer, { body, signature: await signCommand(deployment.workerA, body) });
     const admission = admitCommand(stateWith(), newer, now);
-    assert.deepEqual(admission.kind === 'accept' && [admission.command.digest, admission.command.body], [sha256(body).toString('hex'), body]);
+    assert.deepEqual(admission.kind === 'accept' && [admission.command.digest, admission.command.body], [
+      sha256(body).toString('hex'),
+      body,
+    ]);
   });
 });

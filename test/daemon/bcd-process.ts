@@ -30,13 +30,22 @@ export interface BcdOptions {
 
 export function startBcd(args: readonly string[], { env = {}, input }: BcdOptions = {}): Bcd {
   const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('BETTER_COMPUTE_')));
-  const child = spawn(process.execPath, [runner, 'daemon/main', ...args], { cwd: root, env: { ...own, BETTER_COMPUTE_EXIT_WITH_PARENT: '1', ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [runner, 'daemon/main', ...args], {
+    cwd: root,
+    env: { ...own, BETTER_COMPUTE_EXIT_WITH_PARENT: '1', ...env },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
   let stdout = '';
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
   if (input !== undefined) child.stdin?.end(input);
-  const ended = once(child, 'close').then(([code, signal]) => ({ code: code as number | null, signal: signal as NodeJS.Signals | null, stdout, stderr }));
+  const ended = once(child, 'close').then(([code, signal]) => ({
+    code: code as number | null,
+    signal: signal as NodeJS.Signals | null,
+    stdout,
+    stderr,
+  }));
   return {
     child,
     ended,

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
-import type { AddressInfo } from 'node:net';
 import { toBinary } from '@bufbuild/protobuf';
+import { backoffLimits } from '../../daemon/transport/backoff.ts';
 import { createGateway, type Gateway } from '../../gateway/gateway.ts';
 import { encodePem } from '../../pki/x509/index.ts';
 import { SignatureSchema } from '../../proto/index.ts';
-import { backoffLimits } from '../../daemon/transport/backoff.ts';
 import { type Fleet, type FleetOptions, startFleet } from '../fakes/fleet.ts';
 import { MemoryStore } from '../gateway/memory-store.ts';
 import { commandOf, createDeployment, joinedNode, signedTrust, type TestDeployment, type TrustInit } from '../harness/deployment.ts';
@@ -19,7 +18,7 @@ describe('a fleet of daemons on a real gateway', () => {
     deployment = await createDeployment();
   });
   afterEach(async () => {
-    for (const one of running.splice(0).reverse()) await one.stop();
+    for (const one of running.splice(0).toReversed()) await one.stop();
   });
 
   async function startGateway(store: MemoryStore, gatewayId = 'gw-1'): Promise<{ gateway: Gateway; url: string }> {
@@ -31,13 +30,15 @@ describe('a fleet of daemons on a real gateway', () => {
       services: { join: async (request) => request, renew: async (request) => request },
       store,
     });
-    const { port } = (await gateway.listen({ host: '127.0.0.1', port: 0 })) as AddressInfo;
+    const { port } = await gateway.listen({ host: '127.0.0.1', port: 0 });
     running.push({ stop: () => gateway.close() });
     return { gateway, url: `https://127.0.0.1:${port}` };
   }
 
   async function fleetAt(gatewayUrl: string, count: number, options: Partial<FleetOptions> = {}): Promise<Fleet> {
-    const identities = await Promise.all(Array.from({ length: count }, (_, n) => joinedNode(deployment, { gatewayUrl, nodeId: `node-${n}` })));
+    const identities = await Promise.all(
+      Array.from({ length: count }, (_, n) => joinedNode(deployment, { gatewayUrl, nodeId: `node-${n}` })),
+    );
     const fleet = startFleet({ identities, limits: { ...backoffLimits, baseMs: 20, capMs: 200 }, ...options });
     running.push(fleet);
     return fleet;

@@ -2,16 +2,23 @@ import assert from 'node:assert/strict';
 import { copyFile, mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { day, hour } from '../../domain/time.ts';
-import { codeOf } from '../../domain/errors.ts';
 import { Journal, type JournalRecord, type JournalStorage, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
 import { type JournalFilesOptions, openJournalFiles } from '../../daemon/state/journal-files.ts';
 import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
+import { codeOf } from '../../domain/errors.ts';
+import { day, hour } from '../../domain/time.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
 const now = 1_800_000_000_000;
 const digest = 'ab'.repeat(32);
-const commandOf = (id: string, seq = 1n, expiresAtMs = now + hour) => ({ id, kind: 'inventory.refresh', digest, seq, expiresAtMs, body: Buffer.from(`body of ${id}`) });
+const commandOf = (id: string, seq = 1n, expiresAtMs = now + hour) => ({
+  id,
+  kind: 'inventory.refresh',
+  digest,
+  seq,
+  expiresAtMs,
+  body: Buffer.from(`body of ${id}`),
+});
 const noFloor = async (): Promise<void> => undefined;
 const withoutPayload = (): Uint8Array => Buffer.from('outcome');
 
@@ -34,11 +41,28 @@ describe('the journal of commands', () => {
     assert.equal(await journal.receipted('c'), true);
     await journal.close();
     const again = await open(folder);
-    assert.deepEqual(again.unfinished().map((entry) => [entry.id, entry.state]), [['r', 'received'], ['s', 'started']]);
+    assert.deepEqual(
+      again.unfinished().map((entry) => [entry.id, entry.state]),
+      [
+        ['r', 'received'],
+        ['s', 'started'],
+      ],
+    );
     assert.equal(Buffer.from(again.unfinished()[0]?.body ?? []).toString(), 'body of r');
-    assert.deepEqual(again.find('s')?.state === 'started' && again.find('s'), { ...again.find('s'), note: { bootId: 'b-1' }, startedAtMs: now });
-    assert.deepEqual(again.unconfirmed().map((entry) => [entry.id, Buffer.from(entry.result).toString()]), [['f', 'result of f']]);
-    assert.deepEqual([again.find('c')?.state, again.find('c')?.digest], ['receipted', digest], 'a confirmed command still refuses a replay');
+    assert.deepEqual(again.find('s')?.state === 'started' && again.find('s'), {
+      ...again.find('s'),
+      note: { bootId: 'b-1' },
+      startedAtMs: now,
+    });
+    assert.deepEqual(
+      again.unconfirmed().map((entry) => [entry.id, Buffer.from(entry.result).toString()]),
+      [['f', 'result of f']],
+    );
+    assert.deepEqual(
+      [again.find('c')?.state, again.find('c')?.digest],
+      ['receipted', digest],
+      'a confirmed command still refuses a replay',
+    );
     assert.equal(again.highestSeq, BigInt('s'.charCodeAt(0)));
     await again.close();
   });
@@ -86,17 +110,30 @@ describe('the journal of commands', () => {
     const [name = ''] = await segments(folder);
     const good = await readFile(join(folder, name));
     const firstRecord = encodeRecord({ type: 'received', command: commandOf('a') }).length;
-    await fc.assert(fc.asyncProperty(fc.integer({ min: 0, max: segmentHeader.length + firstRecord - 1 }), fc.integer({ min: 0, max: 7 }), async (at, bit) => {
-      const copy = scratchFolder();
-      const bad = Buffer.from(good);
-      bad.writeUInt8((bad.at(at) ?? 0) ^ (1 << bit), at);
-      await writeFile(join(copy, name), bad);
-      await assert.rejects(open(copy), (error: Error) => codeOf(error) === 'DATA_CORRUPT' && /is damaged: .*; it was left as it is$/.test(error.message));
-      assert.deepEqual(await readFile(join(copy, name)), bad);
-    }), { numRuns: 40 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.integer({ min: 0, max: segmentHeader.length + firstRecord - 1 }),
+        fc.integer({ min: 0, max: 7 }),
+        async (at, bit) => {
+          const copy = scratchFolder();
+          const bad = Buffer.from(good);
+          bad.writeUInt8((bad.at(at) ?? 0) ^ (1 << bit), at);
+          await writeFile(join(copy, name), bad);
+          await assert.rejects(
+            open(copy),
+            (error: Error) => codeOf(error) === 'DATA_CORRUPT' && /is damaged: .*; it was left as it is$/.test(error.message),
+          );
+          assert.deepEqual(await readFile(join(copy, name)), bad);
+        },
+      ),
+      { numRuns: 40 },
+    );
     const emptied = scratchFolder();
     await writeFile(join(emptied, name), '');
-    const opened = await openJournalFiles(emptied).then(() => 'opened', (error: Error) => error.message);
+    const opened = await openJournalFiles(emptied).then(
+      () => 'opened',
+      (error: Error) => error.message,
+    );
     assert.match(opened, /does not begin like a journal segment/);
   });
 
@@ -131,7 +168,9 @@ describe('the journal of commands', () => {
   it('a rewrite loses nothing, also of what is being written in that moment', async () => {
     const folder = scratchFolder();
     const journal = await open(folder, { longBytes: 0 });
-    const writes = Array.from({ length: 40 }, (_, n) => journal.received(commandOf(`c-${n}`, BigInt(n))).then(() => (n % 10 === 0 ? journal.compact(now, noFloor) : undefined)));
+    const writes = Array.from({ length: 40 }, (_, n) =>
+      journal.received(commandOf(`c-${n}`, BigInt(n))).then(() => (n % 10 === 0 ? journal.compact(now, noFloor) : undefined)),
+    );
     await Promise.all(writes);
     await Promise.all([journal.compact(now, noFloor), journal.started('c-7', { atMs: now, note: {} })]);
     await journal.close();
@@ -154,7 +193,10 @@ describe('the journal of commands', () => {
     const journal = new Journal({ storage, records: [], withoutPayload });
     const written = journal.received(commandOf('a'));
     await journal.compact(now, noFloor);
-    assert.deepEqual(rewritten.map((record) => record.type), ['snapshot', 'received']);
+    assert.deepEqual(
+      rewritten.map((record) => record.type),
+      ['snapshot', 'received'],
+    );
     tell();
     await written;
     assert.equal(journal.find('a')?.state, 'received');
@@ -190,11 +232,16 @@ describe('the journal of commands', () => {
     const bytes = Buffer.concat([segmentHeader, ...records.map(encodeRecord)]);
     const read = decodeRecords(bytes);
     assert.equal(read.goodUntil, bytes.length);
-    assert.deepEqual(read.records.map((record) => record.type), records.map((record) => record.type));
+    assert.deepEqual(
+      read.records.map((record) => record.type),
+      records.map((record) => record.type),
+    );
     assert.deepEqual(read.records[0]?.type === 'received' && read.records[0].command.seq, 2n ** 63n);
-    fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), (tail) => {
-      const { records: found, goodUntil } = decodeRecords(Buffer.concat([bytes, tail]));
-      assert.deepEqual([found.length, goodUntil], [records.length, bytes.length]);
-    }));
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 300 }), (tail) => {
+        const { records: found, goodUntil } = decodeRecords(Buffer.concat([bytes, tail]));
+        assert.deepEqual([found.length, goodUntil], [records.length, bytes.length]);
+      }),
+    );
   });
 });

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
-import { CommandOutcome, type CommandResult } from '../../proto/index.ts';
 import type { CrashPoint } from '../../daemon/state/crash-points.ts';
 import { saveIdentity } from '../../daemon/state/identity.ts';
+import { CommandOutcome, type CommandResult } from '../../proto/index.ts';
 import { commandOf, createDeployment, joinedNode, type TestDeployment } from '../harness/deployment.ts';
 import { type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -19,7 +19,7 @@ describe('a daemon that is killed in the middle of a command', function () {
     deployment = await createDeployment();
   });
   after(async () => {
-    for (const one of running.splice(0).reverse()) await one.stop();
+    for (const one of running.splice(0).toReversed()) await one.stop();
     removeScratchFolders();
   });
 
@@ -42,7 +42,12 @@ describe('a daemon that is killed in the middle of a command', function () {
     await saveIdentity(dataDir, await joinedNode(deployment, { gatewayUrl: gateway.url }));
     await writeFile(join(dataDir, 'config.json'), '{"restartableUnits":["app.service"]}', { mode: 0o600 });
     const count = async (): Promise<number> => (await readFile(effects, 'utf8').catch(() => '')).split('\n').length - 1;
-    return { gateway, dataDir, env: { PATH: `${programs}${delimiter}${process.env['PATH']}` }, effects: async () => Math.max(0, await count()) };
+    return {
+      gateway,
+      dataDir,
+      env: { PATH: `${programs}${delimiter}${process.env['PATH']}` },
+      effects: async () => Math.max(0, await count()),
+    };
   }
 
   const run = ({ dataDir, env }: Machine, args: readonly string[] = [], more: NodeJS.ProcessEnv = {}): Bcd => {
@@ -91,7 +96,10 @@ describe('a daemon that is killed in the middle of a command', function () {
   const turns = [Promise.resolve(), Promise.resolve()];
   const inTurn = <T>(n: number, work: () => Promise<T>): Promise<T> => {
     const done = (turns[n % 2] as Promise<void>).then(work);
-    turns[n % 2] = done.then(() => undefined, () => undefined);
+    turns[n % 2] = done.then(
+      () => undefined,
+      () => undefined,
+    );
     return done;
   };
   let ends: Promise<{ result: CommandResult; effects: number }>[];
@@ -110,8 +118,12 @@ describe('a daemon that is killed in the middle of a command', function () {
   for (const [n, [point, outcome, effects]] of points.entries()) {
     it(`B54 delivery rule 5: service.restart, killed ${point}: ${CommandOutcome[outcome].toLowerCase()}, ${effects} effect(s), never two`, async () => {
       const end = await ends[n];
-      assert.deepEqual([CommandOutcome[end?.result.outcome ?? 0], end?.result.commandId, end?.effects], [CommandOutcome[outcome], 'c-1', effects]);
-      if (outcome === O.INTERRUPTED) assert.match(end?.result.errorMessage ?? '', /stopped after service\.restart was started at .* it is not repeated/);
+      assert.deepEqual(
+        [CommandOutcome[end?.result.outcome ?? 0], end?.result.commandId, end?.effects],
+        [CommandOutcome[outcome], 'c-1', effects],
+      );
+      if (outcome === O.INTERRUPTED)
+        assert.match(end?.result.errorMessage ?? '', /stopped after service\.restart was started at .* it is not repeated/);
     });
   }
 
@@ -137,7 +149,10 @@ describe('a daemon that is killed in the middle of a command', function () {
     await first.take('commandAck');
     const second = await on.gateway.nextSession();
     const result = await second.take('commandResult');
-    assert.deepEqual([CommandOutcome[result.outcome], result.payload?.typeUrl], ['SUCCEEDED', 'type.googleapis.com/bettercompute.agent.v1.NodeRebootResult']);
+    assert.deepEqual(
+      [CommandOutcome[result.outcome], result.payload?.typeUrl],
+      ['SUCCEEDED', 'type.googleapis.com/bettercompute.agent.v1.NodeRebootResult'],
+    );
     assert.notEqual(second.hello?.bootId, first.hello?.bootId);
   });
 
@@ -145,7 +160,12 @@ describe('a daemon that is killed in the middle of a command', function () {
     const on = await machine();
     const first = run(on, [], { BETTER_COMPUTE_TEST_ONLY: 'yes', BETTER_COMPUTE_TEST_ONLY_CRASH_AT: 'after-received' });
     const expiresAtMs = Date.now() + 300_000;
-    (await on.gateway.nextSession()).send({ frame: { case: 'command', value: await commandOf(deployment, { id: 'c-1', kind: 'service.restart', payload: { unit: 'app.service' }, expiresAtMs }) } });
+    (await on.gateway.nextSession()).send({
+      frame: {
+        case: 'command',
+        value: await commandOf(deployment, { id: 'c-1', kind: 'service.restart', payload: { unit: 'app.service' }, expiresAtMs }),
+      },
+    });
     await first.ended;
     const gateway = await startFakeGateway({ deployment, now: () => expiresAtMs + 1 });
     running.push({ stop: () => gateway.close() });

@@ -5,14 +5,20 @@ import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { create, type DescMessage, type MessageInitShape } from '@bufbuild/protobuf';
-import { commandKinds } from '../../domain/commands/kinds.ts';
-import { ControlError } from '../../domain/errors.ts';
-import { InventoryRefreshSchema, InventoryReportSchema, LogsCollectSchema, NodeRebootSchema, ServiceRestartSchema } from '../../proto/index.ts';
 import { parseDaemonConfig, readDaemonConfig } from '../../daemon/config.ts';
 import type { KindContext, KindEnd } from '../../daemon/kinds/handler.ts';
 import { createKindHandlers, type KindPorts } from '../../daemon/kinds/index.ts';
 import { systemdReboot } from '../../daemon/kinds/reboot.ts';
 import { simulatedBootId } from '../../daemon/state/boot-id.ts';
+import { commandKinds } from '../../domain/commands/kinds.ts';
+import { ControlError } from '../../domain/errors.ts';
+import {
+  InventoryRefreshSchema,
+  InventoryReportSchema,
+  LogsCollectSchema,
+  NodeRebootSchema,
+  ServiceRestartSchema,
+} from '../../proto/index.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
 describe('the kinds of commands a machine runs', () => {
@@ -57,8 +63,11 @@ describe('the kinds of commands a machine runs', () => {
     });
 
   const of = <D extends DescMessage>(schema: D, value: MessageInitShape<D>) => create(schema, value);
-  const valueOf = (end: KindEnd): Record<string, unknown> => (end.kind === 'succeeded' ? (end.value as Record<string, unknown>) : assert.fail(JSON.stringify(end)));
-  const failsWith = (code: string, message: RegExp) => (error: unknown): boolean => error instanceof ControlError && error.code === code && message.test(error.message);
+  const valueOf = (end: KindEnd): Record<string, unknown> => (end.kind === 'succeeded' ? end.value : assert.fail(JSON.stringify(end)));
+  const failsWith =
+    (code: string, message: RegExp) =>
+    (error: unknown): boolean =>
+      error instanceof ControlError && error.code === code && message.test(error.message);
 
   it('KIND-002 has one handler for each row of the kind table, and no other', () => {
     assert.deepEqual(Object.keys(handlersWith()).sort(), Object.keys(commandKinds).sort());
@@ -82,9 +91,15 @@ describe('the kinds of commands a machine runs', () => {
       await writeFile(join(root, 'sys/block/nvme0n1/size'), '2048\n');
       await writeFile(join(root, 'sys/block/nvme0n1/device/model'), 'Model X\n');
       const host = { root, readBootId: async () => 'boot-1' };
-      const end = await handlersWith({ host })['inventory.refresh'].run(of(InventoryRefreshSchema, { sections: ['storage', 'of-a-newer-release'] }), context());
+      const end = await handlersWith({ host })['inventory.refresh'].run(
+        of(InventoryRefreshSchema, { sections: ['storage', 'of-a-newer-release'] }),
+        context(),
+      );
       const { hardware } = create(InventoryReportSchema, valueOf(end));
-      assert.deepEqual(hardware?.blockDevices.map(({ name, sizeBytes, model }) => [name, sizeBytes, model]), [['nvme0n1', 1_048_576n, 'Model X']]);
+      assert.deepEqual(
+        hardware?.blockDevices.map(({ name, sizeBytes, model }) => [name, sizeBytes, model]),
+        [['nvme0n1', 1_048_576n, 'Model X']],
+      );
       assert.equal(hardware?.cpus, 0);
     });
   });
@@ -101,15 +116,25 @@ describe('the kinds of commands a machine runs', () => {
 
     it('a unit that the machine does not allow, and a name that is none, run nothing', async () => {
       const calls = await program('systemctl', 'exit 0');
-      await assert.rejects(restart('sshd.service'), failsWith('PERMISSION_DENIED', /unit sshd\.service is not among those.*\(allowed: nginx\.service\)/));
-      await assert.rejects(restart('sshd.service', { restart: { restartableUnits: () => [] } }), failsWith('PERMISSION_DENIED', /\(none is\)/));
-      for (const name of ['', '--force', 'a b', '../x', 'x'.repeat(256), 'a;reboot']) await assert.rejects(restart(name), failsWith('INVALID_INPUT', /names no systemd unit/), name);
+      await assert.rejects(
+        restart('sshd.service'),
+        failsWith('PERMISSION_DENIED', /unit sshd\.service is not among those.*\(allowed: nginx\.service\)/),
+      );
+      await assert.rejects(
+        restart('sshd.service', { restart: { restartableUnits: () => [] } }),
+        failsWith('PERMISSION_DENIED', /\(none is\)/),
+      );
+      for (const name of ['', '--force', 'a b', '../x', 'x'.repeat(256), 'a;reboot'])
+        await assert.rejects(restart(name), failsWith('INVALID_INPUT', /names no systemd unit/), name);
       assert.deepEqual(await calls(), []);
     });
 
     it('a failed restart, a machine without systemd and one without systemctl are told apart', async () => {
       await program('systemctl', 'echo "Job for nginx.service failed." >&2; exit 1');
-      await assert.rejects(restart('nginx.service'), failsWith('UNAVAILABLE', /restarting nginx\.service failed with status 1: Job for nginx\.service failed\./));
+      await assert.rejects(
+        restart('nginx.service'),
+        failsWith('UNAVAILABLE', /restarting nginx\.service failed with status 1: Job for nginx\.service failed\./),
+      );
       await program('systemctl', 'echo "System has not been booted with systemd as init system (PID 1)." >&2; exit 1');
       await assert.rejects(restart('nginx.service'), failsWith('UNSUPPORTED', /systemd does not run on this machine/));
       withoutPrograms();
@@ -143,14 +168,23 @@ describe('the kinds of commands a machine runs', () => {
       void handler.run(payload, context());
       let after = before;
       while (after === before) after = await boot.read().catch(() => before);
-      assert.deepEqual(valueOf((await handler.recover?.(payload, context({ note: note ?? {} }))) as KindEnd), { bootIdBefore: before, bootIdAfter: after });
+      assert.deepEqual(valueOf((await handler.recover?.(payload, context({ note: note ?? {} }))) as KindEnd), {
+        bootIdBefore: before,
+        bootIdAfter: after,
+      });
     });
 
     it('a delay that is too long and a refusal by systemd are failures', async () => {
       const handler = handlersWith()['node.reboot'];
-      await assert.rejects(handler.run(of(NodeRebootSchema, { delaySeconds: 301 }), context()), failsWith('INVALID_INPUT', /delay_seconds is 301, at most 300/));
+      await assert.rejects(
+        handler.run(of(NodeRebootSchema, { delaySeconds: 301 }), context()),
+        failsWith('INVALID_INPUT', /delay_seconds is 301, at most 300/),
+      );
       await program('systemctl', 'echo "Call to Reboot failed: Interactive authentication required." >&2; exit 1');
-      await assert.rejects(systemdReboot(new AbortController().signal), failsWith('UNAVAILABLE', /systemctl reboot failed with status 1: Call to Reboot failed/));
+      await assert.rejects(
+        systemdReboot(new AbortController().signal),
+        failsWith('UNAVAILABLE', /systemctl reboot failed with status 1: Call to Reboot failed/),
+      );
     });
   });
 
@@ -200,17 +234,31 @@ describe('the kinds of commands a machine runs', () => {
     });
 
     it('what cannot be read and what cannot be sent are clear failures', async () => {
-      await assert.rejects(collect({ unit: 'app' }, { app: '/nonexistent/app.log' }), failsWith('UNAVAILABLE', /log file \/nonexistent\/app\.log cannot be read: it does not exist/));
-      await assert.rejects(collect({ unit: '--vacuum-size=1' }), failsWith('INVALID_INPUT', /neither a log of this machine nor a systemd unit/));
-      for (const uploadUrl of ['', 'file:///etc/shadow', 'ftp://x/']) await assert.rejects(collect({ unit: 'a', uploadUrl }), failsWith('INVALID_INPUT', /must be an http or https URL/));
+      await assert.rejects(
+        collect({ unit: 'app' }, { app: '/nonexistent/app.log' }),
+        failsWith('UNAVAILABLE', /log file \/nonexistent\/app\.log cannot be read: it does not exist/),
+      );
+      await assert.rejects(
+        collect({ unit: '--vacuum-size=1' }),
+        failsWith('INVALID_INPUT', /neither a log of this machine nor a systemd unit/),
+      );
+      for (const uploadUrl of ['', 'file:///etc/shadow', 'ftp://x/'])
+        await assert.rejects(collect({ unit: 'a', uploadUrl }), failsWith('INVALID_INPUT', /must be an http or https URL/));
       await program('journalctl', 'echo "No journal files were found." >&2; exit 1');
-      await assert.rejects(collect({ unit: 'nginx.service' }), failsWith('UNAVAILABLE', /journalctl failed with status 1: No journal files were found\./));
+      await assert.rejects(
+        collect({ unit: 'nginx.service' }),
+        failsWith('UNAVAILABLE', /journalctl failed with status 1: No journal files were found\./),
+      );
       assert.equal(received, undefined, 'nothing was sent');
       await program('journalctl', 'echo x');
       answer = 403;
       await assert.rejects(collect({ unit: 'nginx.service' }), failsWith('UNAVAILABLE', /upload to 127\.0\.0\.1:\d+ failed: status 403/));
       answer = 302;
-      await assert.rejects(collect({ unit: 'nginx.service' }), failsWith('UNAVAILABLE', /failed: status 302/), 'a redirect is not followed');
+      await assert.rejects(
+        collect({ unit: 'nginx.service' }),
+        failsWith('UNAVAILABLE', /failed: status 302/),
+        'a redirect is not followed',
+      );
       withoutPrograms();
       await assert.rejects(collect({ unit: 'nginx.service' }), failsWith('UNSUPPORTED', /this machine has no journalctl/));
     });
@@ -221,11 +269,17 @@ describe('the kinds of commands a machine runs', () => {
       const file = join(scratchFolder(), 'bcd.json');
       assert.deepEqual(await readDaemonConfig(file, { mustExist: false }), { restartableUnits: [], logFiles: {} });
       await assert.rejects(readDaemonConfig(file, { mustExist: true }), failsWith('NOT_FOUND', /no configuration file/));
-      assert.deepEqual(parseDaemonConfig('f', '{"restartableUnits":["nginx.service"],"logFiles":{"app":"/var/log/app.log"}}').restartableUnits, ['nginx.service']);
+      assert.deepEqual(
+        parseDaemonConfig('f', '{"restartableUnits":["nginx.service"],"logFiles":{"app":"/var/log/app.log"}}').restartableUnits,
+        ['nginx.service'],
+      );
       assert.throws(() => parseDaemonConfig('f', '{'), failsWith('INVALID_CONFIG', /f is not JSON/));
       assert.throws(
         () => parseDaemonConfig('f', '{"restartableUnits":["-x"],"logFiles":{"a":"relative"},"restartUnits":[]}'),
-        failsWith('INVALID_CONFIG', /restartableUnits\.0: is not a unit name.*logFiles\.a: must be an absolute path.*"restartUnits" is not a setting/),
+        failsWith(
+          'INVALID_CONFIG',
+          /restartableUnits\.0: is not a unit name.*logFiles\.a: must be an absolute path.*"restartUnits" is not a setting/,
+        ),
       );
     });
   });

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
 import type { TLSSocket } from 'node:tls';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { day, hour, minute, second } from '../../domain/time.ts';
-import { codeOf, ControlError } from '../../domain/errors.ts';
-import { verifyRenewProof } from '../../pki/enroll/index.ts';
-import { parseCertificate, parseCsr, spkiOf } from '../../pki/x509/index.ts';
-import { decodeMessage, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { nextRenewalDelay, renewIdentity, renewsAt } from '../../daemon/agent/renewal.ts';
 import type { StoredIdentity } from '../../daemon/state/identity.ts';
 import { backoffLimits } from '../../daemon/transport/backoff.ts';
 import { refusalOf } from '../../daemon/transport/grpc-status.ts';
 import { createServerClock } from '../../daemon/trust/server-clock.ts';
+import { ControlError, codeOf } from '../../domain/errors.ts';
+import { day, hour, minute, second } from '../../domain/time.ts';
+import { verifyRenewProof } from '../../pki/enroll/index.ts';
+import { parseCertificate, parseCsr, spkiOf } from '../../pki/x509/index.ts';
+import { decodeMessage, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { type Member, startMember } from '../fakes/fleet.ts';
 import { createDeployment, joinedNode, nodeChain, type TestDeployment } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -27,20 +27,25 @@ describe('renewal of the certificate', () => {
     stored = await joinedNode(deployment, { gatewayUrl: 'https://gw.test', now: now - minute });
   });
   afterEach(async () => {
-    for (const one of running.splice(0).reverse()) await one.stop();
+    for (const one of running.splice(0).toReversed()) await one.stop();
   });
 
   const clockAt = (wallMs: number) => createServerClock({ wallMs: () => wallMs, steadyMs: () => 1_000 });
   const leafOf = ({ identity }: StoredIdentity) => parseCertificate(identity.chain[0] as Uint8Array);
   const read = (bytes: Uint8Array): RenewRequest => decodeMessage(RenewRequestSchema, bytes, 'renewRequest');
-  const answer = (chain: Uint8Array[]): Uint8Array => toBinary(RenewResponseSchema, create(RenewResponseSchema, { chain, serverTimeMs: BigInt(now) }));
-  const honest = async (bytes: Uint8Array): Promise<Uint8Array> => answer(await nodeChain(deployment, { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now }));
+  const answer = (chain: Uint8Array[]): Uint8Array =>
+    toBinary(RenewResponseSchema, create(RenewResponseSchema, { chain, serverTimeMs: BigInt(now) }));
+  const honest = async (bytes: Uint8Array): Promise<Uint8Array> =>
+    answer(await nodeChain(deployment, { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now }));
 
   it('H-14 RENEW-001 C46 is due at 50 to 70 % of the life, spread over nodes, the same each time for one node', () => {
     const leaf = { notBefore: 0, notAfter: day };
     const moments = Array.from({ length: 1_000 }, (_, n) => renewsAt(leaf, `node-${n}`));
     for (const at of moments) assert.ok(at >= 0.5 * day && at <= 0.7 * day);
-    assert.deepEqual(moments, Array.from({ length: 1_000 }, (_, n) => renewsAt(leaf, `node-${n}`)));
+    assert.deepEqual(
+      moments,
+      Array.from({ length: 1_000 }, (_, n) => renewsAt(leaf, `node-${n}`)),
+    );
     const perBucket = new Map<number, number>();
     for (const at of moments) perBucket.set(Math.floor((at / day) * 50), (perBucket.get(Math.floor((at / day) * 50)) ?? 0) + 1);
     assert.equal(perBucket.size, 10);
@@ -52,24 +57,56 @@ describe('renewal of the certificate', () => {
     const renewed = await renewIdentity(stored, { clock: clockAt(now), call: (bytes) => ((seen = read(bytes)), honest(bytes)) });
     assert.ok(seen);
     verifyRenewProof(seen.proof, { csr: seen.csr, nodeId: 'node-1', timeMs: seen.timeMs }, spkiOf(stored.key));
-    assert.throws(() => verifyRenewProof(seen?.proof, { csr: seen?.csr ?? new Uint8Array(), nodeId: 'node-2', timeMs: seen?.timeMs ?? 0n }, spkiOf(stored.key)));
+    assert.throws(() =>
+      verifyRenewProof(
+        seen?.proof,
+        { csr: seen?.csr ?? new Uint8Array(), nodeId: 'node-2', timeMs: seen?.timeMs ?? 0n },
+        spkiOf(stored.key),
+      ),
+    );
     assert.equal(Number(seen.timeMs), now);
-    assert.deepEqual(seen.chain.map((der) => Buffer.from(der)), stored.identity.chain.map((der) => Buffer.from(der)));
+    assert.deepEqual(
+      seen.chain.map((der) => Buffer.from(der)),
+      stored.identity.chain.map((der) => Buffer.from(der)),
+    );
     assert.equal(renewed.key.equals(stored.key), false);
     assert.ok(leafOf(renewed).notAfter > leafOf(stored).notAfter);
   });
 
   const lies: [string, (bytes: Uint8Array) => Promise<Uint8Array>, RegExp][] = [
-    ['for another key', async () => answer(await nodeChain(deployment, { nodeId: 'node-1', spki: spkiOf(stored.key), now })), /for another key/],
-    ['for another node', async (bytes) => answer(await nodeChain(deployment, { nodeId: 'node-2', spki: parseCsr(read(bytes).csr).spki, now })), /for node spiffe:\/\/.*node-2/],
-    ['of another authority', async (bytes) => answer(await nodeChain(await createDeployment({ now: now - minute }), { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now })), /not signed by the issuer|does not lead to a trust anchor/],
-    ['that lives no longer', async (bytes) => answer(await nodeChain(deployment, { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now, lifetimeMs: hour })), /does not live longer/],
+    [
+      'for another key',
+      async () => answer(await nodeChain(deployment, { nodeId: 'node-1', spki: spkiOf(stored.key), now })),
+      /for another key/,
+    ],
+    [
+      'for another node',
+      async (bytes) => answer(await nodeChain(deployment, { nodeId: 'node-2', spki: parseCsr(read(bytes).csr).spki, now })),
+      /for node spiffe:\/\/.*node-2/,
+    ],
+    [
+      'of another authority',
+      async (bytes) =>
+        answer(
+          await nodeChain(await createDeployment({ now: now - minute }), { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now }),
+        ),
+      /not signed by the issuer|does not lead to a trust anchor/,
+    ],
+    [
+      'that lives no longer',
+      async (bytes) =>
+        answer(await nodeChain(deployment, { nodeId: 'node-1', spki: parseCsr(read(bytes).csr).spki, now, lifetimeMs: hour })),
+      /does not live longer/,
+    ],
     ['without a certificate', async () => answer([]), /has 0 certificates/],
     ['that does not decode', async () => Buffer.from([0xff]), /does not decode/],
   ];
   for (const [title, call, message] of lies) {
     it(`an answer ${title} changes nothing`, async () => {
-      await assert.rejects(renewIdentity(stored, { clock: clockAt(now), call }), (error: Error) => error instanceof ControlError && message.test(error.message));
+      await assert.rejects(
+        renewIdentity(stored, { clock: clockAt(now), call }),
+        (error: Error) => error instanceof ControlError && message.test(error.message),
+      );
     });
   }
 
@@ -100,14 +137,21 @@ describe('renewal of the certificate', () => {
     let total = 0;
     for (let failures = 0; failures < 8; failures++) total += nextRenewalDelay(failures, null, () => 0);
     assert.ok(total >= 30 * minute);
-    assert.equal(nextRenewalDelay(0, 20 * minute, () => 0), 20 * minute);
+    assert.equal(
+      nextRenewalDelay(0, 20 * minute, () => 0),
+      20 * minute,
+    );
     assert.ok(nextRenewalDelay(50, null, () => 1) <= 15 * minute);
   });
 
   describe('in a running daemon', () => {
     const memberAt = (url: string, identity: StoredIdentity): Member => {
       const { identity: facts, key } = identity;
-      const member = startMember({ identity: { key, identity: { ...facts, gatewayUrl: url } }, limits: { ...backoffLimits, baseMs: 5, capMs: 20, heldMs: 0 }, renewal: { lookEveryMs: 10 } });
+      const member = startMember({
+        identity: { key, identity: { ...facts, gatewayUrl: url } },
+        limits: { ...backoffLimits, baseMs: 5, capMs: 20, heldMs: 0 },
+        renewal: { lookEveryMs: 10 },
+      });
       running.push(member);
       return member;
     };
@@ -126,17 +170,24 @@ describe('renewal of the certificate', () => {
       const member = memberAt(gateway.url, old);
       const first = await gateway.nextSession();
       await first.take('status');
-      const second_ = await gateway.nextSession();
+      const next = await gateway.nextSession();
       await first.closed;
       assert.deepEqual(peers, [leafOf(old).serial]);
       const renewed = leafOf(member.identity());
       assert.notEqual(renewed.serial, leafOf(old).serial);
-      assert.equal(Number((await second_.take('status')).certificateNotAfterMs), renewed.notAfter);
-      assert.equal(parseCertificate((second_.stream.session?.socket as TLSSocket).getPeerX509Certificate()?.raw ?? new Uint8Array()).serial, renewed.serial);
+      assert.equal(Number((await next.take('status')).certificateNotAfterMs), renewed.notAfter);
+      const socket = next.stream.session?.socket as TLSSocket | undefined;
+      assert.equal(parseCertificate(socket?.getPeerX509Certificate()?.raw ?? new Uint8Array()).serial, renewed.serial);
     });
 
     it('C42 a refused renewal is told, and the session goes on with what is held', async () => {
-      const gateway = await startFakeGateway({ deployment, onRenew: async () => Promise.reject(new CallRefusal({ 'grpc-status': '14', 'x-bc-reason': 'ca-expired', 'grpc-message': 'the node CA has 5 min left' })) });
+      const gateway = await startFakeGateway({
+        deployment,
+        onRenew: async () =>
+          Promise.reject(
+            new CallRefusal({ 'grpc-status': '14', 'x-bc-reason': 'ca-expired', 'grpc-message': 'the node CA has 5 min left' }),
+          ),
+      });
       running.push({ stop: () => gateway.close() });
       const old = await joinedNode(deployment, { gatewayUrl: gateway.url, now: now - minute, lifetimeMs: 90 * second });
       const member = memberAt(gateway.url, old);

@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ControlError } from '../../domain/errors.ts';
-import { day, hour, minute, second } from '../../domain/time.ts';
-import { CommandRejectReason } from '../../proto/index.ts';
 import { runBcd } from '../../daemon/cli/program.ts';
 import { type DaemonOptions, type RunningDaemon, startDaemon } from '../../daemon/run.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
 import { saveIdentity } from '../../daemon/state/identity.ts';
 import { lockFolder } from '../../daemon/state/lock.ts';
 import { findStatus } from '../../daemon/state/status-file.ts';
+import { ControlError } from '../../domain/errors.ts';
+import { day, hour, minute, second } from '../../domain/time.ts';
+import { CommandRejectReason } from '../../proto/index.ts';
 import { commandOf, createDeployment, joinedNode, type TestDeployment, workerUnder } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type FakeGateway, type FakeGatewayOptions, startFakeGateway } from '../harness/fake-gateway.ts';
@@ -26,7 +26,7 @@ describe('bcd run', () => {
     deployment = await createDeployment();
   });
   afterEach(async () => {
-    for (const one of running.splice(0).reverse()) await one.stop();
+    for (const one of running.splice(0).toReversed()) await one.stop();
   });
   after(removeScratchFolders);
 
@@ -44,7 +44,13 @@ describe('bcd run', () => {
 
   const start = async (dataDir: string, over: Partial<DaemonOptions> = {}): Promise<RunningDaemon> => {
     const daemon = await startDaemon({
-      ...{ dataDir, config: { restartableUnits: [], logFiles: {} }, simulateReboot: true, minOverlapMs: day, log: silent, crash: neverCrash, random: () => 0 },
+      dataDir,
+      config: { restartableUnits: [], logFiles: {} },
+      simulateReboot: true,
+      minOverlapMs: day,
+      log: silent,
+      crash: neverCrash,
+      random: () => 0,
       onFailed: (error) => assert.fail(String(error)),
       ...over,
     });
@@ -52,11 +58,20 @@ describe('bcd run', () => {
     return daemon;
   };
 
-  const failsWith = (code: string, message: RegExp) => (error: unknown): boolean => error instanceof ControlError && error.code === code && message.test(error.message);
+  const failsWith =
+    (code: string, message: RegExp) =>
+    (error: unknown): boolean =>
+      error instanceof ControlError && error.code === code && message.test(error.message);
 
   async function bcd(...args: string[]): Promise<{ code: number; out: string }> {
     let out = '';
-    const io = { out: (text: string) => void (out += `${text}\n`), err: () => undefined, env: {}, now: Date.now, readStdin: async () => '' };
+    const io = {
+      out: (text: string) => void (out += `${text}\n`),
+      err: () => undefined,
+      env: {},
+      now: Date.now,
+      readStdin: async () => '',
+    };
     return { code: await runBcd(args, io), out };
   }
 
@@ -100,7 +115,10 @@ describe('bcd run', () => {
       it(`B45 ${reason}: says how to join again, does not hammer the gateway, and takes up by itself after that`, async () => {
         let refusing = true;
         const message = reason === 'revoked' ? 'the certificate was revoked' : reason.replaceAll('-', ' ');
-        const gateway = await gatewayWith({ refuseSession: () => (refusing ? { 'grpc-status': status, 'x-bc-reason': reason, 'grpc-message': encodeURIComponent(message) } : null) });
+        const gateway = await gatewayWith({
+          refuseSession: () =>
+            refusing ? { 'grpc-status': status, 'x-bc-reason': reason, 'grpc-message': encodeURIComponent(message) } : null,
+        });
         const dataDir = await joined(gateway);
         await start(dataDir);
         const report = await eventually('parked', async () => {
@@ -108,7 +126,10 @@ describe('bcd run', () => {
           return found?.state === 'parked' && found;
         });
         assert.match(report.stateDetail, new RegExp(words));
-        assert.match(report.stateDetail, /better-compute tokens create --site site-1 --role node --node node-1 .*bcd join --replace --data-dir .* <join string>/);
+        assert.match(
+          report.stateDetail,
+          /better-compute tokens create --site site-1 --role node --node node-1 .*bcd join --replace --data-dir .* <join string>/,
+        );
         assert.ok((report.nextDialAtMs ?? 0) > Date.now() + 9 * minute);
         assert.equal(gateway.attempts, 1);
         assert.match((await bcd('status', '--data-dir', dataDir)).out, /daemon: +parked \(pid \d+\): .*bcd join --replace/);
@@ -123,7 +144,9 @@ describe('bcd run', () => {
     }
 
     it('REV-013 a notice of revocation, and the refusal that follows', async () => {
-      const gateway = await gatewayWith({ refuseSession: (attempt) => (attempt === 1 ? null : { 'grpc-status': '7', 'x-bc-reason': 'revoked' }) });
+      const gateway = await gatewayWith({
+        refuseSession: (attempt) => (attempt === 1 ? null : { 'grpc-status': '7', 'x-bc-reason': 'revoked' }),
+      });
       const dataDir = await joined(gateway);
       await start(dataDir, { random: () => 0.001 });
       const session = await gateway.nextSession();
@@ -165,7 +188,9 @@ describe('bcd run', () => {
       await saveIdentity(dataDir, await joinedNode(there, { gatewayUrl: gateway.url }));
       await start(dataDir);
       const session = await gateway.nextSession();
-      session.send({ frame: { case: 'command', value: await commandOf(there, { worker, issuedAtMs: before - hour, expiresAtMs: before + hour }) } });
+      session.send({
+        frame: { case: 'command', value: await commandOf(there, { worker, issuedAtMs: before - hour, expiresAtMs: before + hour }) },
+      });
       assert.equal((await session.take('commandReject')).reason, CommandRejectReason.EXPIRED);
     });
   });
@@ -191,7 +216,10 @@ describe('bcd run', () => {
       assert.match(out, /^last command: +inventory\.refresh c-1 finished \d+ s ago$/m);
       assert.match(out, /^last refusal: +command-unsigned: the command is not signed \(\d+ s ago\)$/m);
       const json = JSON.parse((await bcd('status', '--data-dir', dataDir, '--json')).out);
-      assert.deepEqual([json.nodeId, json.isRunning, json.daemon.state, json.commandRoots], ['node-1', true, 'connected', [deployment.rootA.id]]);
+      assert.deepEqual(
+        [json.nodeId, json.isRunning, json.daemon.state, json.commandRoots],
+        ['node-1', true, 'connected', [deployment.rootA.id]],
+      );
       await daemon.stop();
       assert.equal((await findStatus(dataDir))?.state, 'stopped');
     });

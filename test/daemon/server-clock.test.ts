@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { hour, minute, second } from '../../domain/time.ts';
 import { createServerClock } from '../../daemon/trust/server-clock.ts';
+import { hour, minute, second } from '../../domain/time.ts';
 
 /** A machine whose two clocks a test moves by hand. */
 function machine({ wallMs = 1_000_000_000_000, steadyMs = 5_000 } = {}) {

@@ -5,19 +5,22 @@ import { chmod, link, mkdir, readdir, readFile, rm, stat, truncate, writeFile } 
 import { join } from 'node:path';
 import { toJson } from '@bufbuild/protobuf';
 import fc from 'fast-check';
-import { ControlError } from '../../domain/errors.ts';
-import { TrustBundleSchema } from '../../proto/index.ts';
 import { crashHook } from '../../daemon/state/crash-points.ts';
 import { openPrivateFolder, writeDurably } from '../../daemon/state/files.ts';
 import { findIdentity, getIdentity, type Identity, identityPath, saveIdentity } from '../../daemon/state/identity.ts';
 import { lockFolder } from '../../daemon/state/lock.ts';
 import { openMarks } from '../../daemon/state/marks.ts';
 import { findStatus, openStatusFile, type StatusContent } from '../../daemon/state/status-file.ts';
+import { ControlError } from '../../domain/errors.ts';
+import { TrustBundleSchema } from '../../proto/index.ts';
 import { createDeployment, joinedNode, type TestDeployment } from '../harness/deployment.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
 const gatewayUrl = 'https://gw.test:443';
-const failsWith = (code: string, message: RegExp) => (error: unknown): boolean => error instanceof ControlError && error.code === code && message.test(error.message);
+const failsWith =
+  (code: string, message: RegExp) =>
+  (error: unknown): boolean =>
+    error instanceof ControlError && error.code === code && message.test(error.message);
 
 describe('what the daemon keeps on disk', () => {
   let deployment: TestDeployment;
@@ -33,10 +36,21 @@ describe('what the daemon keeps on disk', () => {
     it('JOIN-025 keeps who the node is and the whole trust bundle, for this user alone', async () => {
       const folder = join(scratchFolder(), 'data');
       await openPrivateFolder(folder);
-      const stored = await joinedNode(deployment, { gatewayUrl, trust: { version: 4, roots: [deployment.rootA, deployment.rootB], removed: [{ id: 'ab'.repeat(32), switchedAt: 1, removedAt: 2, forcedReason: 'x' }] } });
+      const stored = await joinedNode(deployment, {
+        gatewayUrl,
+        trust: {
+          version: 4,
+          roots: [deployment.rootA, deployment.rootB],
+          removed: [{ id: 'ab'.repeat(32), switchedAt: 1, removedAt: 2, forcedReason: 'x' }],
+        },
+      });
       await saveIdentity(folder, stored);
       const read = await getIdentity(folder);
-      const plain = ({ trust, joinKey, chain, ...rest }: Identity) => ({ ...rest, trust: toJson(TrustBundleSchema, trust), bytes: [joinKey, ...chain].map((bytes) => Buffer.from(bytes).toString('hex')) });
+      const plain = ({ trust, joinKey, chain, ...rest }: Identity) => ({
+        ...rest,
+        trust: toJson(TrustBundleSchema, trust),
+        bytes: [joinKey, ...chain].map((bytes) => Buffer.from(bytes).toString('hex')),
+      });
       assert.deepEqual(plain(read.identity), plain(stored.identity));
       assert.ok(read.key.equals(stored.key));
       assert.equal(await mode(folder), '700');
@@ -76,7 +90,10 @@ describe('what the daemon keeps on disk', () => {
         fc.asyncProperty(cuts, async (length) => {
           await writeFile(path, good);
           await truncate(path, length);
-          const error: unknown = await getIdentity(folder).then(() => null, (e: unknown) => e);
+          const error: unknown = await getIdentity(folder).then(
+            () => null,
+            (e: unknown) => e,
+          );
           assert.ok(error instanceof ControlError && error.code === 'DATA_CORRUPT', String(error));
           assert.match(error.message, /identity\.json is damaged: .* it was left as it is$/);
           assert.match(String(error.details['hint']), /identity\.json\.previous.*bcd join --replace/);
@@ -125,7 +142,10 @@ describe('what the daemon keeps on disk', () => {
     it('without one, it says how to join', async () => {
       const folder = scratchFolder();
       assert.equal(await findIdentity(folder), undefined);
-      await assert.rejects(getIdentity(folder), (error: ControlError) => error.code === 'NOT_FOUND' && String(error.details['hint']).startsWith('bcd join --data-dir '));
+      await assert.rejects(
+        getIdentity(folder),
+        (error: ControlError) => error.code === 'NOT_FOUND' && String(error.details['hint']).startsWith('bcd join --data-dir '),
+      );
     });
   });
 
@@ -151,7 +171,9 @@ describe('what the daemon keeps on disk', () => {
       await assert.rejects(lockFolder(folder), failsWith('CONFLICT', new RegExp(`in use by another bcd \\(pid ${process.pid}\\)`)));
       await lock.release();
       const script = `import { lockFolder } from ${JSON.stringify(new URL('../../daemon/state/lock.ts', import.meta.url).href)}; globalThis.kept = await lockFolder(${JSON.stringify(folder)}); console.log('held'); setInterval(() => undefined, 1000);`;
-      const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
       await once(child.stdout, 'data');
       await assert.rejects(lockFolder(folder), failsWith('CONFLICT', new RegExp(`pid ${child.pid}`)));
       child.kill('SIGKILL');
@@ -166,16 +188,27 @@ describe('what the daemon keeps on disk', () => {
     await writeDurably(path, 'old');
     await link(path, join(folder, 'witness'));
     await writeDurably(path, 'new', { keepPrevious: true });
-    assert.deepEqual([await readFile(path, 'utf8'), await readFile(join(folder, 'witness'), 'utf8'), await readFile(`${path}.previous`, 'utf8')], ['new', 'old', 'old']);
+    assert.deepEqual(
+      [await readFile(path, 'utf8'), await readFile(join(folder, 'witness'), 'utf8'), await readFile(`${path}.previous`, 'utf8')],
+      ['new', 'old', 'old'],
+    );
     await mkdir(join(folder, 'd'));
     await assert.rejects(writeDurably(join(folder, 'd'), 'x'));
-    assert.deepEqual((await readdir(folder)).filter((name) => name.endsWith('.tmp')), []);
+    assert.deepEqual(
+      (await readdir(folder)).filter((name) => name.endsWith('.tmp')),
+      [],
+    );
   });
 
   it('B52 epoch and time floor only ever rise, over restarts and over writes that race', async () => {
     const folder = scratchFolder();
     const marks = await openMarks(folder);
-    await Promise.all([marks.raise({ epoch: 3n }), marks.raise({ timeFloorMs: 50 }), marks.raise({ epoch: 2n }), marks.raise({ timeFloorMs: 20 })]);
+    await Promise.all([
+      marks.raise({ epoch: 3n }),
+      marks.raise({ timeFloorMs: 50 }),
+      marks.raise({ epoch: 2n }),
+      marks.raise({ timeFloorMs: 20 }),
+    ]);
     assert.deepEqual((await openMarks(folder)).current, { epoch: 3n, timeFloorMs: 50 });
     await writeFile(join(folder, 'marks.json'), '{"epoch":"x"}');
     await assert.rejects(openMarks(folder), failsWith('DATA_CORRUPT', /marks\.json is damaged: epoch/));
@@ -183,7 +216,33 @@ describe('what the daemon keeps on disk', () => {
 
   it('the status file is replaced as a whole, and a burst of changes ends with the last', async () => {
     const folder = scratchFolder();
-    const initial = { pid: 1, state: 'connecting', stateDetail: '', daemonVersion: '0', nodeId: 'n', siteId: 's', role: 'node', trustDomain: 't', generation: '1', gatewayUrl, gatewayId: null, connectedSinceMs: null, nextDialAtMs: null, epoch: '0', trustVersion: '1', commandRoots: [], certificateSerial: '', certificateNotAfterMs: 0, renewsAtMs: 0, clockOffsetMs: null, runningCommands: 0, lastCommand: null, lastRefusal: null, lastFailure: null, updatedAtMs: 0 } satisfies StatusContent;
+    const initial = {
+      pid: 1,
+      state: 'connecting',
+      stateDetail: '',
+      daemonVersion: '0',
+      nodeId: 'n',
+      siteId: 's',
+      role: 'node',
+      trustDomain: 't',
+      generation: '1',
+      gatewayUrl,
+      gatewayId: null,
+      connectedSinceMs: null,
+      nextDialAtMs: null,
+      epoch: '0',
+      trustVersion: '1',
+      commandRoots: [],
+      certificateSerial: '',
+      certificateNotAfterMs: 0,
+      renewsAtMs: 0,
+      clockOffsetMs: null,
+      runningCommands: 0,
+      lastCommand: null,
+      lastRefusal: null,
+      lastFailure: null,
+      updatedAtMs: 0,
+    } satisfies StatusContent;
     const sink = openStatusFile(folder, initial, { now: () => 7, onError: (error) => assert.fail(String(error)) });
     for (let n = 1; n <= 50; n++) sink.update({ runningCommands: n });
     await sink.flush();
@@ -191,8 +250,14 @@ describe('what the daemon keeps on disk', () => {
   });
 
   it('the hook for crashes refuses to work outside of tests', () => {
-    assert.throws(() => crashHook({ BETTER_COMPUTE_TEST_ONLY_CRASH_AT: 'after-ack' }), failsWith('INVALID_CONFIG', /works in tests only: it needs BETTER_COMPUTE_TEST_ONLY=yes/));
-    assert.throws(() => crashHook({ BETTER_COMPUTE_TEST_ONLY_CRASH_AT: 'nowhere', BETTER_COMPUTE_TEST_ONLY: 'yes' }), failsWith('INVALID_CONFIG', /"nowhere" must be one of before-received/));
+    assert.throws(
+      () => crashHook({ BETTER_COMPUTE_TEST_ONLY_CRASH_AT: 'after-ack' }),
+      failsWith('INVALID_CONFIG', /works in tests only: it needs BETTER_COMPUTE_TEST_ONLY=yes/),
+    );
+    assert.throws(
+      () => crashHook({ BETTER_COMPUTE_TEST_ONLY_CRASH_AT: 'nowhere', BETTER_COMPUTE_TEST_ONLY: 'yes' }),
+      failsWith('INVALID_CONFIG', /"nowhere" must be one of before-received/),
+    );
     crashHook({})('after-ack');
   });
 });

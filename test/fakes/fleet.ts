@@ -2,16 +2,15 @@
  * Many daemons in one process, for load: each runs the daemon's own admission, trust, executor, link and renewal, over memory in
  * place of files, and handlers that answer at once in place of a machine. Nothing of the protocol is simulated.
  */
-import type { CommandKind } from '../../domain/commands/kinds.ts';
-import { day } from '../../domain/time.ts';
+
 import { type Agent, startAgent } from '../../daemon/agent/agent.ts';
 import { withoutPayload } from '../../daemon/agent/executor.ts';
 import type { AgentLog } from '../../daemon/agent/log.ts';
 import type { KindHandler } from '../../daemon/kinds/handler.ts';
 import { succeeded } from '../../daemon/kinds/handler.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
-import { createIdentityStore } from '../../daemon/state/identity-store.ts';
 import type { StoredIdentity } from '../../daemon/state/identity.ts';
+import { createIdentityStore } from '../../daemon/state/identity-store.ts';
 import { Journal, type JournalStorage } from '../../daemon/state/journal.ts';
 import { type Marks, type MarksStore, raisedMarks } from '../../daemon/state/marks.ts';
 import type { KeptSpec, SpecStore } from '../../daemon/state/spec-store.ts';
@@ -19,6 +18,8 @@ import type { StatusContent, StatusSink } from '../../daemon/state/status-file.t
 import type { BackoffLimits } from '../../daemon/transport/backoff.ts';
 import { type SessionTiming, sessionTiming } from '../../daemon/transport/session-stream.ts';
 import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
+import type { CommandKind } from '../../domain/commands/kinds.ts';
+import { day } from '../../domain/time.ts';
 import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema, ServiceRestartResultSchema } from '../../proto/index.ts';
 
 export interface MemberOptions {
@@ -99,16 +100,34 @@ export function startMember(options: MemberOptions): Member {
   const sink: StatusSink = { update: (change) => void (status = { ...status, ...change }), flush: async () => undefined };
   const identity = createIdentityStore(stored, async () => undefined);
   const agent = startAgent({
-    ...{ identity, log, random, marks: memoryMarks(), spec: memorySpec(), status: sink, crash: neverCrash, wallMs: source.wallMs },
+    identity,
+    log,
+    random,
+    marks: memoryMarks(),
+    spec: memorySpec(),
+    status: sink,
+    crash: neverCrash,
+    wallMs: source.wallMs,
     journal: new Journal({ storage: memoryStorage, records: [], withoutPayload }),
     clock: createServerClock(source, 0),
     handlers: { ...instantHandlers((id) => effects.set(id, (effects.get(id) ?? 0) + 1)), ...options.handlers },
     minOverlapMs: options.minOverlapMs ?? day,
     readBootId: async () => 'boot-1',
-    link: { timing: options.timing ?? sessionTiming, ...(options.limits === undefined ? {} : { limits: options.limits }), ...(options.dialWithinMs === undefined ? {} : { dialWithinMs: options.dialWithinMs }) },
+    link: {
+      timing: options.timing ?? sessionTiming,
+      ...(options.limits === undefined ? {} : { limits: options.limits }),
+      ...(options.dialWithinMs === undefined ? {} : { dialWithinMs: options.dialWithinMs }),
+    },
     ...(options.renewal === undefined ? {} : { renewal: options.renewal }),
   });
-  return { agent, nodeId: stored.identity.nodeId, effects, status: () => status, identity: () => identity.current, stop: () => agent.stop(1000) };
+  return {
+    agent,
+    nodeId: stored.identity.nodeId,
+    effects,
+    status: () => status,
+    identity: () => identity.current,
+    stop: () => agent.stop(1000),
+  };
 }
 
 export interface Fleet {
@@ -134,7 +153,10 @@ export function startFleet({ identities, ...options }: FleetOptions): Fleet {
     for (const look of waiting) look();
   };
   const log = options.log ?? silent;
-  const watched: AgentLog = { ...log, info: (facts, message) => (log.info(facts, message), message === 'connected' ? queueMicrotask(wake) : undefined) };
+  const watched: AgentLog = {
+    ...log,
+    info: (facts, message) => (log.info(facts, message), message === 'connected' ? queueMicrotask(wake) : undefined),
+  };
   const members = identities.map((identity) => startMember({ ...options, identity, log: watched }));
   const connected = (): number => members.filter((member) => member.agent.link.current !== undefined).length;
   return {

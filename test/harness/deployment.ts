@@ -2,21 +2,21 @@
  * A deployment in memory for tests of the daemon: real authorities, worker keys, trust bundles, join strings and node certificates of
  * the project's own PKI, without a database.
  */
-import { createHash, generateKeyPairSync, type KeyObject, randomUUID } from 'node:crypto';
+import { createHash, generateKeyPairSync, randomUUID } from 'node:crypto';
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { anyPack } from '@bufbuild/protobuf/wkt';
+import type { Identity, StoredIdentity } from '../../daemon/state/identity.ts';
 import { findCommandKind } from '../../domain/commands/kinds.ts';
 import { day, hour, minute } from '../../domain/time.ts';
-import type { Identity, StoredIdentity } from '../../daemon/state/identity.ts';
 import { type CommandRoot, createBundle, createCommandRoot, type PkiBundle } from '../../pki/bundle/index.ts';
 import { type JoinBundle, joinSecretBytes, sealJoinToken } from '../../pki/enroll/index.ts';
 import { createWorkerKey, signCommand, type WorkerKey } from '../../pki/envelope/index.ts';
 import { buildTrustBundle, signTrustBundle } from '../../pki/trust/index.ts';
 import { createSerial, encodePem, issueLeaf, spkiOf, spkiPin } from '../../pki/x509/index.ts';
 import {
+  type Command,
   CommandBodySchema,
   CommandSchema,
-  type Command,
   decodeMessage,
   InventoryRefreshSchema,
   protocolRegistry,
@@ -44,11 +44,21 @@ const workerUnder = (root: CommandRoot, now: number, lifetimeMs = lifetimes.work
 
 export const gatewayName = 'gw.test';
 
-export async function createDeployment({ now = Date.now(), trustDomain = 'test.example' }: { now?: number; trustDomain?: string } = {}): Promise<TestDeployment> {
+export async function createDeployment({
+  now = Date.now(),
+  trustDomain = 'test.example',
+}: {
+  now?: number;
+  trustDomain?: string;
+} = {}): Promise<TestDeployment> {
   const bundle = await createBundle({ trustDomain, now });
   const [rootB, foreign] = await Promise.all([createCommandRoot({ trustDomain, now }), createCommandRoot({ trustDomain, now })]);
   const rootA = bundle.commandSigning as CommandRoot;
-  const [workerA, workerB, foreignWorker] = await Promise.all([workerUnder(rootA, now), workerUnder(rootB, now), workerUnder(foreign, now)]);
+  const [workerA, workerB, foreignWorker] = await Promise.all([
+    workerUnder(rootA, now),
+    workerUnder(rootB, now),
+    workerUnder(foreign, now),
+  ]);
   return { bundle, trustDomain, rootA, rootB, workerA, workerB, foreignWorker, serving: await servingPair(bundle, now), siteId: 'site-1' };
 }
 
@@ -58,7 +68,10 @@ async function servingPair({ servingCa }: PkiBundle, now: number): Promise<{ key
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const ca = { certificate: servingCa.certificate.der, signer: servingCa.signer() };
   const leaf = await issueLeaf({ ca, profile: 'gateway', spki: spkiOf(publicKey), sans: { dns: [gatewayName], ips: ['127.0.0.1'] }, now });
-  return { key: String(privateKey.export({ type: 'pkcs8', format: 'pem' })), cert: encodePem('CERTIFICATE', leaf.der) + encodePem('CERTIFICATE', servingCa.certificate.der) };
+  return {
+    key: String(privateKey.export({ type: 'pkcs8', format: 'pem' })),
+    cert: encodePem('CERTIFICATE', leaf.der) + encodePem('CERTIFICATE', servingCa.certificate.der),
+  };
 }
 
 export interface TrustInit {
@@ -88,19 +101,44 @@ export interface NodeInit {
 /** A node that has joined, as its identity file would hold it. */
 export async function joinedNode(deployment: TestDeployment, init: NodeInit): Promise<StoredIdentity> {
   const { bundle, trustDomain, siteId } = deployment;
-  const { nodeId = 'node-1', gatewayUrl, now = Date.now(), lifetimeMs = day, generation = 1n, role = 'node', trust = { version: 1, roots: [deployment.rootA] } } = init;
+  const {
+    nodeId = 'node-1',
+    gatewayUrl,
+    now = Date.now(),
+    lifetimeMs = day,
+    generation = 1n,
+    role = 'node',
+    trust = { version: 1, roots: [deployment.rootA] },
+  } = init;
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const chain = await nodeChain(deployment, { nodeId, spki: spkiOf(key), now, lifetimeMs, role });
   const identity: Identity = {
-    ...{ nodeId, siteId, role, trustDomain, generation, gatewayUrl, gatewayServerName: gatewayName, servingCaPin: spkiPin(bundle.servingCa.spki), joinKey: bundle.joinSigning.spki },
-    ...{ chain, trust: trustMessage(deployment, trust), signaturesRequired: trust.roots.length > 0, joinedAtMs: now },
+    nodeId,
+    siteId,
+    role,
+    trustDomain,
+    generation,
+    gatewayUrl,
+    gatewayServerName: gatewayName,
+    servingCaPin: spkiPin(bundle.servingCa.spki),
+    joinKey: bundle.joinSigning.spki,
+    chain,
+    trust: trustMessage(deployment, trust),
+    signaturesRequired: trust.roots.length > 0,
+    joinedAtMs: now,
   };
   return { identity, key };
 }
 
 export async function nodeChain(
   { bundle, trustDomain, siteId }: TestDeployment,
-  { nodeId, spki, now, lifetimeMs = day, role = 'node' }: { nodeId: string; spki: Uint8Array; now: number; lifetimeMs?: number; role?: 'node' | 'site' },
+  {
+    nodeId,
+    spki,
+    now,
+    lifetimeMs = day,
+    role = 'node',
+  }: { nodeId: string; spki: Uint8Array; now: number; lifetimeMs?: number; role?: 'node' | 'site' },
 ): Promise<Uint8Array[]> {
   const ca = { certificate: bundle.nodeCa.certificate.der, signer: bundle.nodeCa.signer() };
   const leaf = await issueLeaf({ ca, profile: role, spki, identity: { trustDomain, siteId, nodeId }, lifetimeMs, now });
@@ -111,7 +149,14 @@ export async function nodeChain(
 export function joinBundleOf({ bundle, trustDomain, siteId }: TestDeployment, gateway: string): JoinBundle {
   const claims = { tokenId: randomUUID(), secret: Buffer.alloc(joinSecretBytes, 7), siteId, role: 'node', expiresAt: Date.now() + hour };
   const token = sealJoinToken(bundle.joinEncryption.spki, claims, { trustDomain });
-  return { gateway, serverName: gatewayName, servingCaPin: spkiPin(bundle.servingCa.spki), joinKey: bundle.joinSigning.spki, trustDomain, token };
+  return {
+    gateway,
+    serverName: gatewayName,
+    servingCaPin: spkiPin(bundle.servingCa.spki),
+    joinKey: bundle.joinSigning.spki,
+    trustDomain,
+    token,
+  };
 }
 
 export interface CommandInit {
@@ -132,7 +177,15 @@ export interface CommandInit {
 }
 
 export async function commandOf(deployment: TestDeployment, init: CommandInit = {}): Promise<Command> {
-  const { id = randomUUID(), nodeId = 'node-1', kind = 'inventory.refresh', payload = {}, worker = deployment.workerA, seq = 1n, epoch = 1n } = init;
+  const {
+    id = randomUUID(),
+    nodeId = 'node-1',
+    kind = 'inventory.refresh',
+    payload = {},
+    worker = deployment.workerA,
+    seq = 1n,
+    epoch = 1n,
+  } = init;
   const now = Date.now();
   const schema = protocolRegistry.getMessage(findCommandKind(kind)?.payload ?? '') ?? InventoryRefreshSchema;
   const body = toBinary(
@@ -154,5 +207,3 @@ export async function commandOf(deployment: TestDeployment, init: CommandInit = 
 }
 
 export const sha256 = (bytes: Uint8Array): Buffer => createHash('sha256').update(bytes).digest();
-
-export type { KeyObject };

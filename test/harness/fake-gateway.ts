@@ -3,11 +3,18 @@
  * model of ours: it decides nothing. By itself it welcomes, answers heartbeats and confirms results, so that a test says only
  * what it is about.
  */
-import { type Http2SecureServer, type IncomingHttpHeaders, createSecureServer, type OutgoingHttpHeaders, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
+import {
+  createSecureServer,
+  type Http2SecureServer,
+  type IncomingHttpHeaders,
+  type OutgoingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { AgentFrameSchema, type AgentFrame, decodeMessage, type Hello, ServerFrameSchema, type WelcomeSchema } from '../../proto/index.ts';
+import { type AgentFrame, AgentFrameSchema, decodeMessage, type Hello, ServerFrameSchema, type WelcomeSchema } from '../../proto/index.ts';
 import type { TestDeployment } from './deployment.ts';
 
 export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
@@ -103,7 +110,8 @@ export class FakeSession {
         const { frame } = this.frames[this.#taken++] as AgentFrame;
         if (frame.case === name) return frame.value as AgentValue<C>;
       }
-      if (this.#isClosed) throw new Error(`waited for ${name}, the session was closed after ${this.frames.map((one) => one.frame.case).join(', ')}`);
+      if (this.#isClosed)
+        throw new Error(`waited for ${name}, the session was closed after ${this.frames.map((one) => one.frame.case).join(', ')}`);
       await new Promise<void>((resolve) => void this.#waiting.push(resolve));
     }
   }
@@ -206,7 +214,10 @@ export class FakeGateway {
     return onRenew(request, stream.session?.socket as TLSSocket);
   }
 
-  async #onCall(stream: ServerHttp2Stream, call: { log: Uint8Array[]; answer: ((request: Uint8Array) => Promise<Uint8Array>) | undefined }): Promise<void> {
+  async #onCall(
+    stream: ServerHttp2Stream,
+    call: { log: Uint8Array[]; answer: ((request: Uint8Array) => Promise<Uint8Array>) | undefined },
+  ): Promise<void> {
     const chunks: Buffer[] = [];
     for await (const chunk of stream) chunks.push(chunk as Buffer);
     const request = Buffer.concat(chunks).subarray(5);
@@ -218,7 +229,10 @@ export class FakeGateway {
       stream.write(grpcPrefix(answer));
       endWith(stream, { 'grpc-status': '0' });
     } catch (error) {
-      endWith(stream, error instanceof CallRefusal ? error.trailers : { 'grpc-status': '13', 'grpc-message': encodeURIComponent(String(error)) });
+      endWith(
+        stream,
+        error instanceof CallRefusal ? error.trailers : { 'grpc-status': '13', 'grpc-message': encodeURIComponent(String(error)) },
+      );
     }
   }
 
@@ -240,14 +254,24 @@ export class FakeGateway {
       this.#epoch += 1n;
       const asked = welcome(frame.value);
       if (asked !== null) {
-        const value = { protocolVersion: 1, serverTimeMs: BigInt(now()), epoch: this.#epoch, heartbeatIntervalMs: 60_000, reconnectWindowMs: 1, gatewayId: 'fake-1', ...asked };
+        const value = {
+          protocolVersion: 1,
+          serverTimeMs: BigInt(now()),
+          epoch: this.#epoch,
+          heartbeatIntervalMs: 60_000,
+          reconnectWindowMs: 1,
+          gatewayId: 'fake-1',
+          ...asked,
+        };
         session.send({ frame: { case: 'welcome', value } });
       }
       session.hello = frame.value;
       this.#wake();
     }
-    if (frame.case === 'heartbeat' && answersHeartbeats) session.send({ frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now()) } } });
-    if (frame.case === 'commandResult' && confirmsResults) session.send({ frame: { case: 'resultReceipt', value: { commandId: frame.value.commandId } } });
+    if (frame.case === 'heartbeat' && answersHeartbeats)
+      session.send({ frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now()) } } });
+    if (frame.case === 'commandResult' && confirmsResults)
+      session.send({ frame: { case: 'resultReceipt', value: { commandId: frame.value.commandId } } });
   }
 
   #wake(): void {

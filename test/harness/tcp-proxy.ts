@@ -17,7 +17,10 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const server = createServer((near) => {
     accepted += 1;
     const far = connect(targetPort, '127.0.0.1');
-    for (const [from, to] of [[near, far], [far, near]] as const) {
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
+    ] as const) {
       sockets.add(from);
       from.on('error', () => undefined);
       from.on('data', (chunk) => {

@@ -1,0 +1,170 @@
+import { uptime } from 'node:os';
+import { join } from 'node:path';
+import { certificateId, parseCertificate } from '../pki/x509/index.ts';
+import { type Agent, startAgent } from './agent/agent.ts';
+import { decodeSpec } from './agent/desired-state.ts';
+import { withoutPayload } from './agent/executor.ts';
+import type { AgentLog } from './agent/log.ts';
+import { renewsAt } from './agent/renewal.ts';
+import type { DaemonConfig } from './config.ts';
+import { createKindHandlers } from './kinds/index.ts';
+import { systemdReboot } from './kinds/reboot.ts';
+import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
+import type { CrashHook } from './state/crash-points.ts';
+import { openPrivateFolder } from './state/files.ts';
+import { getIdentity, type Identity } from './state/identity.ts';
+import { identityFileStore } from './state/identity-store.ts';
+import { Journal } from './state/journal.ts';
+import { openJournalFiles } from './state/journal-files.ts';
+import { lockFolder } from './state/lock.ts';
+import { openMarks } from './state/marks.ts';
+import { openSpecStore, type SpecStore } from './state/spec-store.ts';
+import { openStatusFile, type StatusContent, type StatusSink } from './state/status-file.ts';
+import type { SessionTiming } from './transport/session-stream.ts';
+import { createServerClock } from './trust/server-clock.ts';
+import { daemonVersion } from './version.ts';
+
+export interface DaemonOptions {
+  readonly dataDir: string;
+  readonly config: DaemonConfig;
+  readonly simulateReboot: boolean;
+  readonly minOverlapMs: number;
+  readonly log: AgentLog;
+  readonly crash: CrashHook;
+  readonly random?: () => number;
+  readonly timing?: SessionTiming;
+  /** Called when the daemon cannot go on by itself. */
+  readonly onFailed: (error: unknown) => void;
+}
+
+export type RoundEnd = Awaited<Agent['ended']> | { readonly kind: 'restart' };
+
+/** One lock, one load, one agent. */
+export interface Round {
+  readonly agent: Agent;
+  readonly status: StatusSink;
+  readonly ended: Promise<RoundEnd>;
+  close(graceMs: number): Promise<void>;
+}
+
+/** @throws CONFLICT when another bcd holds the folder; and what its files throw when they do not read back */
+export async function openRound(options: DaemonOptions): Promise<Round> {
+  await openPrivateFolder(options.dataDir);
+  const lock = await lockFolder(options.dataDir);
+  try {
+    const kept = await loadState(options);
+    let restart: () => void = () => undefined;
+    const restarted = new Promise<RoundEnd>((resolve) => {
+      restart = () => resolve({ kind: 'restart' });
+    });
+    const agent = startAgent({
+      ...kept,
+      ...machine(options, { spec: kept.spec, restart }),
+      log: options.log,
+      crash: options.crash,
+      random: options.random ?? Math.random,
+      minOverlapMs: options.minOverlapMs,
+      wallMs: Date.now,
+      ...(options.timing === undefined ? {} : { link: { timing: options.timing } }),
+    });
+    const close = async (graceMs: number): Promise<void> => {
+      await agent.stop(graceMs);
+      kept.status.update(stoppedStatus);
+      await kept.status.flush();
+      await kept.journal.close();
+      await lock.release();
+    };
+    return { agent, status: kept.status, ended: Promise.race([agent.ended, restarted]), close: closeOnce(close) };
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}
+
+/** Everything the agent knows, read from the folder. */
+async function loadState({ dataDir, log, crash }: DaemonOptions) {
+  const stored = await getIdentity(dataDir);
+  const marks = await openMarks(dataDir);
+  const spec = await openSpecStore(dataDir);
+  const files = await openJournalFiles(join(dataDir, 'journal'), { crash });
+  if (files.tornBytes > 0) log.warn({ bytes: files.tornBytes }, 'the last write to the journal was interrupted; its bytes were set aside');
+  const journal = new Journal({ ...files, crash, withoutPayload });
+  const floorMs = Math.max(marks.current.timeFloorMs, stored.identity.joinedAtMs);
+  const clock = createServerClock({ wallMs: Date.now, steadyMs: () => uptime() * 1000 }, floorMs);
+  const status = openStatusFile(dataDir, initialStatus(stored.identity, marks.current.epoch), {
+    now: Date.now,
+    onError: (err) => log.error({ err }, 'the status file cannot be written'),
+  });
+  return { identity: identityFileStore(dataDir, stored), marks, spec, journal, clock, status };
+}
+
+const stoppedStatus: Partial<StatusContent> = {
+  state: 'stopped',
+  stateDetail: 'bcd is not running',
+  gatewayId: null,
+  connectedSinceMs: null,
+  nextDialAtMs: null,
+  runningCommands: 0,
+};
+
+function closeOnce(close: (graceMs: number) => Promise<void>): (graceMs: number) => Promise<void> {
+  let closing: Promise<void> | undefined;
+  return (graceMs) => (closing ??= close(graceMs));
+}
+
+/** What the handlers may do to this machine. */
+function machine({ dataDir, config, simulateReboot, log }: DaemonOptions, { spec, restart }: { spec: SpecStore; restart: () => void }) {
+  const simulated = simulatedBootId(dataDir);
+  const readBootId = simulateReboot ? () => simulated.read() : () => kernelBootId.read();
+  const reboot = async (signal: AbortSignal): Promise<void> => {
+    if (!simulateReboot) return systemdReboot(signal);
+    await simulated.replace();
+    log.info({}, 'simulated reboot: the agent starts anew');
+    restart();
+  };
+  const handlers = createKindHandlers({
+    host: { root: '/', readBootId },
+    reboot: { readBootId, reboot },
+    restart: { restartableUnits: () => allowedUnits(config, spec) },
+    logs: { files: config.logFiles },
+  });
+  return { handlers, readBootId };
+}
+
+/** The signed spec may narrow what the owner of the machine allows. */
+function allowedUnits(config: DaemonConfig, spec: SpecStore): readonly string[] {
+  const daemon = spec.current === undefined ? undefined : decodeSpec(spec.current.spec).daemon;
+  if (daemon === undefined || daemon.restartableUnits.length === 0) return config.restartableUnits;
+  return config.restartableUnits.filter((unit) => daemon.restartableUnits.includes(unit));
+}
+
+function initialStatus(identity: Identity, epoch: bigint): StatusContent {
+  const leaf = parseCertificate(identity.chain[0] as Uint8Array);
+  return {
+    pid: process.pid,
+    daemonVersion,
+    nodeId: identity.nodeId,
+    siteId: identity.siteId,
+    role: identity.role,
+    trustDomain: identity.trustDomain,
+    gatewayUrl: identity.gatewayUrl,
+    generation: identity.generation.toString(),
+    epoch: epoch.toString(),
+    trustVersion: identity.trust.version.toString(),
+    commandRoots: identity.trust.commandRoots.map(certificateId),
+    state: 'connecting' as const,
+    stateDetail: 'starting',
+    gatewayId: null,
+    connectedSinceMs: null,
+    nextDialAtMs: null,
+    runningCommands: 0,
+    clockOffsetMs: null,
+    certificateSerial: leaf.serial,
+    certificateNotAfterMs: leaf.notAfter,
+    renewsAtMs: renewsAt(leaf, identity.nodeId),
+    lastCommand: null,
+    lastRefusal: null,
+    lastFailure: null,
+    updatedAtMs: 0,
+  };
+}

@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { backoffLimits, freshBackoff, nextDial } from '../../daemon/transport/backoff.ts';
+import { frameMessage, MessageCutter } from '../../daemon/transport/grpc-message.ts';
+import { refusalFacts, refusalOf } from '../../daemon/transport/grpc-status.ts';
+import type { ControlError } from '../../domain/errors.ts';
+import { day, hour, minute } from '../../domain/time.ts';
+
+describe('calls to the gateway, and when to make them', () => {
+  describe('the schedule of dials', () => {
+    const ended = { heldMs: 0, pushbackMs: null, reconnectWindowMs: 0 };
+
+    it('B33 grows to its cap and is spread over the whole of it', () => {
+      let state = freshBackoff;
+      for (let n = 0; n < 20; n++) {
+        const most = nextDial(state, ended, { random: () => 0.999_999 });
+        assert.equal(nextDial(state, ended, { random: () => 0 }).delayMs, 0);
+        assert.ok(most.delayMs <= Math.min(backoffLimits.capMs, 1_000 * 2 ** n));
+        state = most.state;
+      }
+      assert.equal(nextDial(state, ended, { random: () => 0.999_999 }).delayMs, backoffLimits.capMs);
+    });
+
+    it('B35 TRN-045 a wish of the gateway is honoured once, capped, with jitter on top', () => {
+      const wished = nextDial(freshBackoff, { ...ended, pushbackMs: 5_000 }, { random: () => 0 });
+      assert.equal(wished.delayMs, 5_000);
+      assert.ok(nextDial(freshBackoff, { ...ended, pushbackMs: 5_000 }, { random: () => 0.5 }).delayMs > 5_000);
+      assert.equal(nextDial(wished.state, ended, { random: () => 0 }).delayMs, 0, 'not a second time');
+      assert.equal(nextDial(freshBackoff, { ...ended, pushbackMs: 10 * day }, { random: () => 0 }).delayMs, backoffLimits.pushbackCapMs);
+    });
+
+    it('a session that held resets it and spreads over the window of its Welcome; one that ended at once does not', () => {
+      const tired = { failures: 9 };
+      const held = nextDial(tired, { ...ended, heldMs: minute, reconnectWindowMs: 20_000 }, { random: () => 0.5 });
+      assert.deepEqual([held.delayMs, held.state.failures], [10_000, 1]);
+      assert.equal(nextDial(tired, { ...ended, heldMs: 5, reconnectWindowMs: 20_000 }, { random: () => 0.5 }).state.failures, 10);
+    });
+
+    it('500 daemons that lost their gateway in one instant come back spread out', () => {
+      const delays = Array.from(
+        { length: 500 },
+        () => nextDial(freshBackoff, { ...ended, heldMs: hour, reconnectWindowMs: 10_000 }, { random: Math.random }).delayMs,
+      );
+      const buckets = new Map<number, number>();
+      for (const delay of delays) buckets.set(Math.floor(delay / 1_000), (buckets.get(Math.floor(delay / 1_000)) ?? 0) + 1);
+      assert.equal(buckets.size, 10);
+      assert.ok(Math.max(...buckets.values()) <= 2 * 50);
+    });
+  });
+
+  describe('gRPC messages', () => {
+    it('TRN-017 any cutting of the bytes gives the same messages', () => {
+      const messages = fc.array(fc.uint8Array({ maxLength: 60 }), { maxLength: 8 });
+      fc.assert(
+        fc.property(messages, fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sent, sizes) => {
+          const bytes = Buffer.concat(sent.map(frameMessage));
+          const cutter = new MessageCutter(60);
+          const got: Buffer[] = [];
+          for (let at = 0, n = 0; at < bytes.length; n++) {
+            const size = sizes[n % sizes.length] ?? 1;
+            got.push(...cutter.push(bytes.subarray(at, at + size)).map((message) => Buffer.from(message)));
+            at += size;
+          }
+          assert.deepEqual(
+            got.map((one) => one.toString('hex')),
+            sent.map((one) => Buffer.from(one).toString('hex')),
+          );
+          assert.equal(cutter.isInMessage, false);
+        }),
+      );
+    });
+
+    it('BND-002 a length above the bound is refused from its prefix alone', () => {
+      const prefix = Buffer.from([0, 0, 0, 0, 61]);
+      assert.throws(
+        () => new MessageCutter(60).push(prefix),
+        (error: ControlError) => error.code === 'FRAME_TOO_LARGE' && /61 bytes, more than 60/.test(error.message),
+      );
+    });
+  });
+
+  it('the end of a call: status, reason, wish and time are read from whatever came', () => {
+    const cases: [Parameters<typeof refusalOf>[0], string, Partial<ReturnType<typeof refusalFacts>>][] = [
+      [undefined, 'UNAVAILABLE', { reason: 'no-status', grpc: 14 }],
+      [{}, 'UNAVAILABLE', { reason: 'no-status' }],
+      [{ ':status': '503' }, 'UNAVAILABLE', { grpc: 14 }],
+      [{ ':status': '401' }, 'UNAUTHENTICATED', { grpc: 16 }],
+      [{ 'grpc-status': '7', 'x-bc-reason': 'revoked' }, 'REVOKED', { reason: 'revoked', grpc: 7 }],
+      [
+        { 'grpc-status': '16', 'x-bc-reason': 'clock-skew', 'x-bc-server-time-ms': '1700000000123' },
+        'CLOCK_SKEW',
+        { serverTimeMs: 1_700_000_000_123 },
+      ],
+      [
+        { 'grpc-status': '16', 'x-bc-reason': 'clock-skew', date: 'Tue, 14 Nov 2023 22:13:20 GMT' },
+        'CLOCK_SKEW',
+        { serverTimeMs: 1_700_000_000_000 },
+      ],
+      [{ 'grpc-status': '8', 'grpc-retry-pushback-ms': '1500' }, 'RATE_LIMITED', { pushbackMs: 1_500 }],
+      [{ 'grpc-status': '8', 'retry-after': '2' }, 'RATE_LIMITED', { pushbackMs: 2_000 }],
+      [{ 'grpc-status': '99', 'x-bc-reason': 'Not A Reason' }, 'UNAVAILABLE', { reason: '', grpc: 99 }],
+    ];
+    for (const [headers, code, facts] of cases) {
+      const error = refusalOf(headers);
+      assert.equal(error?.code, code, JSON.stringify(headers));
+      for (const [name, value] of Object.entries(facts))
+        assert.equal(refusalFacts(error)[name as keyof ReturnType<typeof refusalFacts>], value, `${JSON.stringify(headers)} ${name}`);
+    }
+    assert.equal(refusalOf({ 'grpc-status': '0' }), null);
+  });
+});
