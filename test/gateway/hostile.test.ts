@@ -13,6 +13,7 @@ import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
 import { dial, dialTls, helloFrame, nodeLeaf, openAgent, servicePath, TestAgent, TestCall, type TestLeaf } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
+import { trustOf } from './memory-store.ts';
 import { frameTypes, grpcPrefixed, h2Frame, headerBlock, RawConnection, type RawEvents, sessionHeaders } from './raw-h2.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
 
@@ -37,7 +38,7 @@ describe('hostile peers', function () {
   });
   afterEach('an honest session beside it still works', async () => {
     witness.send({ frame: { case: 'heartbeat', value: { sequence: 1n } } });
-    await witness.expect('heartbeatAck');
+    await witness.until('heartbeatAck');
     await eventually('the hostile connection is gone', () => running.gateway.connections.size === 1);
     assert.equal(running.gateway.sessions.size, 1);
   });
@@ -59,7 +60,7 @@ describe('hostile peers', function () {
     for (let second = 0; second < ms; second += 1_000) {
       scheduler.advance(1_000);
       witness.send({ frame: { case: 'heartbeat', value: { sequence: 1n } } });
-      await witness.expect('heartbeatAck');
+      await witness.until('heartbeatAck');
       await turns(3);
     }
   };
@@ -73,16 +74,37 @@ describe('hostile peers', function () {
     const session = [...running.gateway.sessions.current()].find(({ nodeId }) => nodeId.startsWith('hostile'));
     assert.ok(session !== undefined);
     let mostQueued = 0;
-    const flood = Buffer.concat(Array.from({ length: 400 }, () => h2Frame({ type: frameTypes.data, flags: 0, streamId: stream }, beat)));
-    for (let round = 0; codes.length === 0 && round < 5_000; round += 1) {
-      if (!greedy.socket.write(flood)) await Promise.race([once(greedy.socket, 'drain'), turns(50)]);
+    for (let version = 2; codes.length === 0 && version < 28; version += 1) {
+      greedy.data(stream, beat);
+      running.store.trust = { ...trustOf(version), body: new Uint8Array(250_000) };
+      await pass(1_000);
       mostQueued = Math.max(mostQueued, session.queuedBytes);
-      if (round % 5 === 0) await pass(1_000);
     }
+    running.store.trust = { ...trustOf(28), body: new Uint8Array() };
     assert.equal(codes[0], constants.NGHTTP2_ENHANCE_YOUR_CALM, 'clients read it as RESOURCE_EXHAUSTED');
-    assert.ok(mostQueued > outboundLimits.budgetBytes / 8 && mostQueued <= outboundLimits.budgetBytes, String(mostQueued));
+    assert.ok(mostQueued > outboundLimits.budgetBytes - 300_000 && mostQueued <= outboundLimits.budgetBytes, String(mostQueued));
     assert.equal(running.store.openOf(session.nodeId), undefined);
     greedy.socket.destroy();
+  });
+
+  it('B06 a peer that takes nothing off its socket: its connection is gone within a minute, last writes or not', async () => {
+    const stuck = await raw({}, { isPolite: false, givesCredit: false });
+    const most = Buffer.alloc(4);
+    most.writeUInt32BE(0x7fff_0000);
+    stuck.frame({ type: frameTypes.settings, flags: 0, streamId: 0 }, Buffer.concat([Buffer.from([0, 4]), most]));
+    stuck.frame({ type: frameTypes.windowUpdate, flags: 0, streamId: 0 }, most);
+    const stream = stuck.open();
+    stuck.data(stream, hello);
+    await eventually('the session is open', () => running.gateway.sessions.size === 2);
+    stuck.socket.pause();
+    for (let version = 30; version < 70; version += 1) {
+      running.store.trust = { ...trustOf(version), body: new Uint8Array(250_000) };
+      await pass(1_000);
+    }
+    running.store.trust = { ...trustOf(70), body: new Uint8Array() };
+    await pass(30_000);
+    assert.equal(running.gateway.connections.size, 1);
+    stuck.socket.destroy();
   });
 
   it('commands wait for a peer that reads slowly, below the budget', async () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { Presence, type PresentSession, presenceTiming } from '../../gateway/session/presence.ts';
+import { mergeReports, Presence, type PresentSession, presenceTiming } from '../../gateway/session/presence.ts';
 import { Recorder, type RecordingSession, recorderLimits } from '../../gateway/session/recorder.ts';
 import type { SessionTouch } from '../../gateway/session/store.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
@@ -228,6 +228,12 @@ describe('presence', () => {
     await presence.flush();
     assert.deepEqual(writes[1], [{ sessionId: 'a', lastSeenAt: 1, trustVersion: 8, daemonVersion: '2' }]);
     assert.equal(one.unwritten, null);
+  });
+
+  it('ROT-019 keeps the highest version of several reports, and the newest of everything else', () => {
+    const merged = mergeReports({ trustVersion: 9, daemonVersion: '1' }, { trustVersion: 3, daemonVersion: '2' });
+    assert.deepEqual(merged, { trustVersion: 9, daemonVersion: '2' });
+    assert.deepEqual(mergeReports(null, { trustVersion: null }), { trustVersion: null });
   });
 
   it('B51 ends a session whose row a newer one has closed', async () => {
