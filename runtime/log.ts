@@ -18,13 +18,6 @@ export interface LoggerOptions {
   readonly destination?: DestinationStream;
 }
 
-/** Ids a line is about; one spelling everywhere. */
-export interface LogContext {
-  readonly workflowId?: string;
-  readonly commandId?: string;
-  readonly nodeId?: string;
-}
-
 export function createLogger({ process: name, level = 'info', destination }: LoggerOptions): Log {
   return pino(
     {

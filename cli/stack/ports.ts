@@ -80,6 +80,10 @@ async function choose(name: PortName, { env, last, reserve }: Choice): Promise<n
   for (const wish of wishes({ last, usual, any: asked === 0 })) {
     if ((await isPortFree(wish)) && reserve(wish)) return wish;
   }
+  return claimAny(who, reserve);
+}
+
+async function claimAny(who: string, reserve: Choice['reserve']): Promise<number> {
   for (;;) {
     const port = await claim(0, who, 'free choice');
     if (reserve(port)) return port;
