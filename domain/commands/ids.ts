@@ -1,0 +1,11 @@
+/**
+ * What may name a command: one bound for the queue that appends it, the gateway that carries it, the daemon's journal and a
+ * node's id, so that no part takes an id that a later one cannot use.
+ */
+export const maxCommandIdLength = 128;
+
+/** Printable ASCII without spaces: it survives logs, headers and file records unescaped, and its length is its size in bytes. */
+const form = new RegExp(`^[\\x21-\\x7e]{1,${maxCommandIdLength}}$`);
+
+/** True for 1 to 128 printable ASCII characters without a space. */
+export const isCommandId = (value: string): boolean => form.test(value);
