@@ -3,7 +3,7 @@
  * then the workflow bundle that workers load. It is made aside and takes its place when it is whole; a build that fails leaves
  * the one before. The stamp of the sources is written last, so a build that was cut is no build.
  */
-import { cpSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { SetupError } from './lib/failure.mjs';
@@ -15,6 +15,9 @@ const stampFile = join(dist, '.stamp');
 
 /** Copied as they are. */
 const copies = ['proto/gen', 'drizzle/migrations', 'scripts/engines', 'scripts/lib'];
+
+/** What package.json names under `bin`: runnable, for npx. */
+const programs = ['cli/main.js', 'daemon/main.js'];
 
 /** Whether dist/ was built from the sources as they are now. */
 export const isBuilt = () => existsSync(stampFile) && readFileSync(stampFile, 'utf8') === sourceStamp();
@@ -28,6 +31,7 @@ export async function build() {
   const compiled = await runCommand(process.execPath, [tsc, '--project', 'tsconfig.build.json', '--outDir', aside], { cwd: projectRoot });
   if (compiled.code !== 0) return compiled.out || compiled.err;
   for (const path of copies) cpSync(join(projectRoot, path), join(aside, path), { recursive: true });
+  for (const program of programs) chmodSync(join(aside, program), 0o755);
   rmSync(dist, { recursive: true, force: true });
   renameSync(aside, dist);
   // Its cache is by place, so it is made in the place where workers look for it.
