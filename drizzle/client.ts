@@ -131,6 +131,8 @@ export function createDatabase(url: string, options: DatabaseOptions): Database 
     idle_in_transaction_session_timeout: 30_000,
     connectionTimeoutMillis: connectTimeoutMs,
     keepAlive: true,
+    // A plan that was kept from when a table had one page scans it for ever after; planning costs less than one such scan.
+    options: '-c plan_cache_mode=force_custom_plan',
   };
   // Above the statement timeout: it speaks only when the server itself is silent.
   const pool = new pg.Pool({ ...config, max, query_timeout: statementTimeoutMs + 5_000, idleTimeoutMillis: 30_000 });

@@ -12,10 +12,11 @@ import { type CommandKindSpec, findCommandKind } from '../domain/commands/kinds.
 import { ControlError } from '../domain/errors.ts';
 import { day, showInstant } from '../domain/time.ts';
 import type { Database } from '../drizzle/client.ts';
-import { appendCommands, type NewCommand, readCommands, type StoredCommand } from '../drizzle/queries/commands.ts';
+import { type NewCommand, readCommands, type StoredCommand } from '../drizzle/queries/commands.ts';
 import { type NodeFacts, readNodeFacts } from '../drizzle/queries/nodes.ts';
 import { signCommand, type WorkerKey } from '../pki/envelope/index.ts';
 import { CommandBodySchema, encodeMessage, protocolRegistry, SignatureSchema } from '../proto/index.ts';
+import { appendTogether } from './append-together.ts';
 import type { WorkerKeyProvider } from './worker-keys.ts';
 
 export { cancelCommand, expireCommands, findCommand, getCommand, reconcileCommands } from './command-ends.ts';
@@ -180,7 +181,7 @@ interface Appended {
 async function append(options: EnqueueOptions, judged: readonly Judged[], facts: ReadonlyMap<string, NodeFacts>): Promise<Appended> {
   const worker = await options.worker.current();
   const rows = await Promise.all(judged.map((one) => sign(options, worker, { ...one, node: facts.get(one.request.nodeId) as NodeFacts })));
-  const appended = await appendCommands(options.db, rows, options.now);
+  const appended = await appendTogether(options.db, rows);
   return { appended, missing: judged.filter(({ request }) => !appended.has(request.id)) };
 }
 
@@ -213,6 +214,7 @@ async function sign(
     requestedBy: request.requestedBy,
     notBefore: request.notBeforeMs ?? -Infinity,
     deadline: request.deadlineMs,
+    createdAt: now,
   };
 }
 

@@ -26,6 +26,7 @@ export interface NewCommand {
   /** -Infinity: now. In the future: the command stays out of the log until it is due. */
   readonly notBefore: number;
   readonly deadline: number;
+  readonly createdAt: number;
 }
 
 const one = {
@@ -42,10 +43,10 @@ const many = {
   name: 'commands-append-many',
   text: `with input as (
            select * from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[], $9::text[],
-             $10::timestamptz[], $11::text[], $12::timestamptz[], $13::timestamptz[], $15::text[]) with ordinality
+             $10::timestamptz[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[]) with ordinality
              as i(node_id, generation, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, not_before, deadline,
-               requested_by, place)),
-         wanted as (select i.* from input i where not exists (select from node_commands k where k.id = i.id)),
+               created_at, requested_by, place)),
+         wanted as (select i.* from input i where i.id <> all (array(select k.id from node_commands k where k.id = any($3)))),
          asked as (select node_id, generation, count(*) as commands from wanted group by node_id, generation),
          locked as (
            select q.node_id, q.generation from node_queue q join asked a on a.node_id = q.node_id and a.generation = q.generation
@@ -55,27 +56,27 @@ const many = {
            where q.node_id = a.node_id and q.generation = a.generation returning q.node_id, q.generation, q.next_seq - a.commands as base)
          insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
            requested_by, not_before, deadline, created_at)
-         select node_id, case when not_before > $14 then -1 else 1 end * (base + row_number() over (partition by node_id order by place)),
-           id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, requested_by, not_before, deadline, $14
+         select node_id, case when not_before > created_at then -1 else 1 end * (base + row_number() over (partition by node_id order by place)),
+           id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, requested_by, not_before, deadline, created_at
          from wanted join raised using (node_id, generation)
          on conflict (id) do nothing returning id`,
 };
 
 /** @returns the ids that were appended; the others exist already, or their node is not what they were signed for */
-export async function appendCommands(db: Executor, commands: readonly NewCommand[], now: number): Promise<Set<string>> {
+export async function appendCommands(db: Executor, commands: readonly NewCommand[]): Promise<Set<string>> {
   const [only] = commands;
   if (only === undefined) return new Set();
   const rows =
     commands.length === 1
-      ? await db.query<{ id: string }>(one, appendOne(only, now))
-      : await db.query<{ id: string }>(many, appendMany(commands, now));
+      ? await db.query<{ id: string }>(one, appendOne(only))
+      : await db.query<{ id: string }>(many, appendMany(commands));
   return new Set(rows.map((row) => row.id));
 }
 
 /** Names, because a text array cannot say "null" by a Date of -Infinity. */
 const notBeforeText = (ms: number): string => (ms === -Infinity ? '-infinity' : new Date(ms).toISOString());
 
-const appendOne = (c: NewCommand, now: number): unknown[] => [
+const appendOne = (c: NewCommand): unknown[] => [
   c.nodeId,
   c.generation,
   c.id,
@@ -89,11 +90,11 @@ const appendOne = (c: NewCommand, now: number): unknown[] => [
   c.batchId,
   notBeforeText(c.notBefore),
   instant(c.deadline),
-  instant(now),
+  instant(c.createdAt),
   c.requestedBy,
 ];
 
-const appendMany = (list: readonly NewCommand[], now: number): unknown[] => [
+const appendMany = (list: readonly NewCommand[]): unknown[] => [
   list.map((c) => c.nodeId),
   list.map((c) => c.generation),
   list.map((c) => c.id),
@@ -107,7 +108,7 @@ const appendMany = (list: readonly NewCommand[], now: number): unknown[] => [
   list.map((c) => c.batchId),
   list.map((c) => notBeforeText(c.notBefore)),
   list.map((c) => instant(c.deadline)),
-  instant(now),
+  list.map((c) => instant(c.createdAt)),
   list.map((c) => c.requestedBy),
 ];
 

@@ -27,6 +27,7 @@ function row(nodeId: string, changes: Partial<NewCommand> = {}): NewCommand {
     requestedBy: 'test',
     notBefore: -Infinity,
     deadline: t0 + hour,
+    createdAt: t0,
     ...changes,
   };
 }
@@ -53,8 +54,8 @@ describe("a node's log", () => {
     await addNode(used.db, 'log-b');
     const first = row('log-a');
     const batch = [row('log-a'), row('log-b'), row('log-a'), row('log-a'), row('log-b')];
-    await appendCommands(used.db, [first], t0);
-    assert.equal((await appendCommands(used.db, batch, t0)).size, 5);
+    await appendCommands(used.db, [first]);
+    assert.equal((await appendCommands(used.db, batch)).size, 5);
     assert.deepEqual(await logOf(used.db, 'log-a'), [
       [1, first.id],
       [2, batch[0]!.id],
@@ -70,10 +71,10 @@ describe("a node's log", () => {
   it('skips ids that exist, one by one and in a batch', async () => {
     await addNode(used.db, 'log-again');
     const command = row('log-again');
-    assert.equal((await appendCommands(used.db, [command], t0)).size, 1);
-    assert.equal((await appendCommands(used.db, [command], t0)).size, 0);
+    assert.equal((await appendCommands(used.db, [command])).size, 1);
+    assert.equal((await appendCommands(used.db, [command])).size, 0);
     const next = row('log-again');
-    assert.deepEqual([...(await appendCommands(used.db, [command, next], t0))], [next.id]);
+    assert.deepEqual([...(await appendCommands(used.db, [command, next]))], [next.id]);
     assert.deepEqual(await logOf(used.db, 'log-again'), [
       [1, command.id],
       [2, next.id],
@@ -83,8 +84,8 @@ describe("a node's log", () => {
   it('takes no command of another identity generation, and none for a node without a log', async () => {
     await addNode(used.db, 'log-generation');
     const table = [row('log-generation', { generation: 2 }), row('log-nobody')];
-    for (const command of table) assert.equal((await appendCommands(used.db, [command], t0)).size, 0);
-    assert.equal((await appendCommands(used.db, table, t0)).size, 0);
+    for (const command of table) assert.equal((await appendCommands(used.db, [command])).size, 0);
+    assert.equal((await appendCommands(used.db, table)).size, 0);
     assert.deepEqual(await logOf(used.db, 'log-generation'), []);
   });
 
@@ -95,14 +96,14 @@ describe("a node's log", () => {
     const early = row('log-order');
     const late = row('log-order');
     const first = used.db.transaction(async (tx) => {
-      await appendCommands(tx, [early], t0);
+      await appendCommands(tx, [early]);
       appended.open();
       await held.opened;
     });
     await appended.opened;
     let secondDone = false;
     const appendLate = async (): Promise<void> => {
-      await used.db.transaction((tx) => appendCommands(tx, [late], t0));
+      await used.db.transaction((tx) => appendCommands(tx, [late]));
       secondDone = true;
     };
     const second = appendLate();
@@ -129,7 +130,7 @@ describe("a node's log", () => {
     for (const node of nodes) await addNode(used.db, node);
     const orders = [nodes, nodes.toReversed(), [...nodes.slice(6), ...nodes.slice(0, 6)]];
     const batches = Array.from({ length: 60 }, (_, index) => (orders[index % 3] as string[]).flatMap((node) => [row(node), row(node)]));
-    const appended = await Promise.all(batches.map((batch) => appendCommands(used.db, batch, t0)));
+    const appended = await Promise.all(batches.map((batch) => appendCommands(used.db, batch)));
     assert.equal(
       appended.reduce((sum, set) => sum + set.size, 0),
       60 * 24,
@@ -148,7 +149,7 @@ describe("a node's log", () => {
     this.timeout(20_000);
     await addNode(used.db, 'log-same');
     const command = row('log-same');
-    const appended = await Promise.all(Array.from({ length: 20 }, () => appendCommands(used.db, [command], t0)));
+    const appended = await Promise.all(Array.from({ length: 20 }, () => appendCommands(used.db, [command])));
     assert.equal(appended.filter((set) => set.size === 1).length, 1);
     assert.equal((await logOf(used.db, 'log-same')).length, 1);
   });
@@ -156,7 +157,7 @@ describe("a node's log", () => {
   it('reads behind each cursor, in order, with a limit per node, and writes nothing', async () => {
     for (const id of ['read-a', 'read-b']) await addNode(used.db, id);
     const batch = [1, 2, 3].flatMap(() => [row('read-a'), row('read-b')]);
-    await appendCommands(used.db, batch, t0);
+    await appendCommands(used.db, batch);
     const read = await readOpenCommands(
       used.db,
       [
@@ -182,8 +183,8 @@ describe("a node's log", () => {
     const later = row('log-due', { notBefore: t0 + 1_000 });
     const latest = row('log-due', { notBefore: t0 + 2_000 });
     const now = row('log-due');
-    await appendCommands(used.db, [later], t0);
-    await appendCommands(used.db, [latest, now], t0);
+    await appendCommands(used.db, [later]);
+    await appendCommands(used.db, [latest, now]);
     const read = async () => (await readOpenCommands(used.db, [{ nodeId: 'log-due', afterSeq: 0 }], 10)).map((c) => c.id);
     assert.deepEqual(await read(), [now.id]);
     assert.deepEqual(await releaseDueCommands(used.db, { now: t0 + 999, limit: 10 }), []);
