@@ -8,6 +8,7 @@
 import { createHash } from 'node:crypto';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { type Any, AnySchema } from '@bufbuild/protobuf/wkt';
+import { isCommandId, maxCommandIdLength } from '../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind } from '../domain/commands/kinds.ts';
 import { ControlError } from '../domain/errors.ts';
 import { day, showInstant } from '../domain/time.ts';
@@ -55,7 +56,6 @@ export interface Enqueued {
 
 /** Longest time a command may wait: an approval takes up to 72 h, a wipe as long again. */
 const maxDeadlineMs = 31 * day;
-const idForm = /^[\x21-\x7e]{1,400}$/;
 const typePrefix = 'type.googleapis.com/';
 
 /** A request that was judged: nothing below takes any other. */
@@ -99,7 +99,7 @@ function judge(request: CommandRequest, now: number): Judged {
   const refuse = (reason: string, message: string): never => {
     throw new ControlError('INVALID_INPUT', `command ${request.id.slice(0, 80)}: ${message}`, { details: { reason, kind: request.kind } });
   };
-  if (!idForm.test(request.id)) return refuse('command-id', 'the id is not 1 to 400 printable ASCII characters');
+  if (!isCommandId(request.id)) return refuse('command-id', `the id is not 1 to ${maxCommandIdLength} printable ASCII characters`);
   const spec = findCommandKind(request.kind) ?? refuse('unknown-kind', `there is no command kind ${request.kind}`);
   if (!(request.deadlineMs > now)) return refuse('deadline-past', `the deadline ${shown(request.deadlineMs)} is not in the future`);
   if (request.deadlineMs > now + maxDeadlineMs)

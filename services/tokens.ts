@@ -1,5 +1,6 @@
 /** Join tokens: made once, shown once, used once (JOIN-024). The database keeps only the hash of the secret inside. */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { isNodeId, maxNodeIdLength } from '../domain/commands/ids.ts';
 import { ControlError } from '../domain/errors.ts';
 import { day, minute, showInstant } from '../domain/time.ts';
 import { type Database, instant } from '../drizzle/client.ts';
@@ -44,6 +45,11 @@ export const secretSha256 = (secret: Uint8Array): Buffer => createHash('sha256')
 function check(options: CreateTokenOptions): void {
   const { trustDomain, siteId, nodeId = 'node', lifetimeMs, role } = options;
   formatSpiffeId({ trustDomain, siteId, nodeId });
+  if (!isNodeId(nodeId)) {
+    throw new ControlError('INVALID_INPUT', `a node id has at most ${maxNodeIdLength} characters, not ${nodeId.length}`, {
+      details: { reason: 'node-id' },
+    });
+  }
   const { min, max } = tokenLifetimes;
   if (!(lifetimeMs >= min && lifetimeMs <= max)) {
     throw new ControlError('INVALID_INPUT', `a join token lives ${min / minute} min to ${max / day} days, not ${lifetimeMs} ms`, {

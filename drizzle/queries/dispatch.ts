@@ -57,6 +57,8 @@ export interface CommandAckRow extends FromSession {
 }
 
 export interface CommandRejectRow extends FromSession {
+  /** Where the command stood in the node's log; 0 when it is not known. Names it where `commandId` is empty. */
+  readonly seq: number;
   /** For machines, kebab-case: the reject reason of the protocol. */
   readonly reason: string;
   /** For people. */
@@ -235,19 +237,38 @@ const lockCommands = {
   text: 'select 1 from node_commands where id = any($1::text[]) order by id for no key update',
 };
 
+const byPosition = {
+  name: 'dispatch-by-position',
+  text: `select c.node_id as "nodeId", c.seq, c.id from unnest($1::text[], $2::bigint[]) as u(node_id, seq)
+         join node_commands c on c.node_id = u.node_id and c.seq = u.seq`,
+};
+
+/** A node that cannot read a command rejects its position: the row tells which command that was. */
+async function namedByPosition(db: Executor, rejects: readonly CommandRejectRow[]): Promise<CommandRejectRow[]> {
+  const nameless = rejects.filter((row) => row.commandId === '');
+  if (nameless.length === 0) return [...rejects];
+  const found = await db.query<{ nodeId: string; seq: number; id: string }>(byPosition, [
+    nameless.map((row) => row.nodeId),
+    nameless.map((row) => row.seq),
+  ]);
+  const ids = new Map(found.map(({ nodeId, seq, id }) => [`${seq} ${nodeId}`, id]));
+  return rejects.map((row) => (row.commandId === '' ? { ...row, commandId: ids.get(`${row.seq} ${row.nodeId}`) ?? '' } : row));
+}
+
 /**
  * Everything that the sessions of a gateway said in one moment, in one transaction. Its rows are locked first, all logs and
  * then all commands, each in the order of their ids: three statements that lock one after another would meet an enqueue over
  * many nodes in a ring.
  */
 export function recordBatch(db: Database, { acks, rejects, results }: SessionWrites, now: number): Promise<RecordedWrites> {
-  const all = [...acks, ...rejects, ...results];
   return db.transaction(async (tx) => {
+    const named = await namedByPosition(tx, rejects);
+    const all = [...acks, ...named, ...results];
     await tx.query(lockQueues, [[...new Set(all.map((row) => row.nodeId))]]);
     await tx.query(lockCommands, [[...new Set(all.map((row) => row.commandId))]]);
     return {
       acks: await recordAcks(tx, acks, now),
-      rejects: await storeRejects(tx, rejects, now),
+      rejects: await storeRejects(tx, named, now),
       results: await storeResults(tx, results, now),
     };
   });

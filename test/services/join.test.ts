@@ -297,12 +297,4 @@ describe('joining by token', () => {
     now = t0;
     assert.equal(granted(message, await send(message)).generation, 1n);
   });
-
-  it('refuses names no identity can hold, and lifetimes out of bounds', async () => {
-    await assert.rejects(token({ siteId: 'a/b' }), refused('INVALID_INPUT', /a SPIFFE id cannot hold/, 'spiffe-id'));
-    await assert.rejects(token({ nodeId: '..' }), refused('INVALID_INPUT', /a SPIFFE id cannot hold/, 'spiffe-id'));
-    for (const lifetimeMs of [0, 59_999, 31 * day, Number.NaN]) {
-      await assert.rejects(token({ lifetimeMs }), refused('INVALID_INPUT', /a join token lives 1 min to 30 days/, 'token-lifetime'));
-    }
-  });
 });
