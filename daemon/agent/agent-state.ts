@@ -40,8 +40,6 @@ export interface AgentPorts {
   readonly onFatal: (error: unknown) => void;
 }
 
-/** How far a signed issue time may move the floor past what the clock shows: one signer with a bad clock must not stop a node. */
-const floorStepMs = 5 * minute;
 const compactEveryMs = minute;
 
 export class AgentState {
@@ -127,7 +125,7 @@ export class AgentState {
       this.#ports.onFatal(error);
       throw error;
     }
-    this.clock.proves(Math.min(command.issuedAtMs, this.clock.now() + floorStepMs));
+    this.clock.proves(command.issuedAtMs);
     this.log.info({ commandId: id, kind, seq: seq.toString() }, 'command accepted');
     this.#ports.status.update({ lastCommand: { id, kind, state: 'accepted', atMs: this.clock.now() } });
     acknowledge();
@@ -165,17 +163,17 @@ export class AgentState {
     this.#ports.status.update({ lastFailure: { atMs: this.clock.now(), reason, detail } });
   }
 
-  /** Now and then: keep what is proven about the time, forget what may be forgotten. */
+  /**
+   * Now and then: keep what is proven about the time, forget what may be forgotten. By the floor, not by the clock: a gateway that
+   * claimed a later time would have commands forgotten that can still be delivered again.
+   */
   async housekeeping(): Promise<void> {
     const now = this.clock.steadyMs();
     if (now - this.#compactedAtSteadyMs < compactEveryMs) return;
     this.#compactedAtSteadyMs = now;
-    const keepFloor = (): Promise<void> => this.marks.raise({ timeFloorMs: this.clock.floorMs });
-    await keepFloor();
-    await this.journal.compact(this.clock.now(), async (atLeastMs) => {
-      this.clock.proves(atLeastMs);
-      await keepFloor();
-    });
+    const { floorMs } = this.clock;
+    await this.marks.raise({ timeFloorMs: floorMs });
+    await this.journal.compact(floorMs);
   }
 
   #finished(id: string): void {

@@ -5,8 +5,8 @@
  *   1. A record is durable before anything that depends on it happens: received before the acknowledgement, started before the
  *      effect, finished before the result is sent.
  *   2. A command id is never accepted for two bodies; the same body again is a duplicate and starts nothing.
- *   3. A command leaves the journal only after its expiry, and leaving raises the time floor past that expiry: no later word about
- *      the time can make it acceptable again.
+ *   3. A command leaves the journal only when signed statements prove, durably, that its expiry is past: no later word about the
+ *      time can make it acceptable again.
  *
  * The rules are here, over records; where records are kept is a port (journal-files.ts on a machine, memory in a simulated fleet).
  */
@@ -154,16 +154,13 @@ export class Journal {
   }
 
   /**
-   * Forgets what may be forgotten at `now` and rewrites the storage when it has grown long.
+   * Forgets what may be forgotten and rewrites the storage when it has grown long.
    *
-   * @param raiseFloor makes durable, before anything is forgotten, that no time up to this one is ever believed again
+   * @param floorMs a time before which none is ever believed again, also after a restart
    */
-  async compact(now: number, raiseFloor: (atLeastMs: number) => Promise<void>): Promise<number> {
-    const leaving = [...this.#entries.values()].filter((entry) => isForgettable(entry, now));
-    if (leaving.length > 0) {
-      await raiseFloor(Math.max(...leaving.map((entry) => entry.expiresAtMs)));
-      for (const entry of leaving) this.#entries.delete(entry.id);
-    }
+  async compact(floorMs: number): Promise<number> {
+    const leaving = [...this.#entries.values()].filter((entry) => isForgettable(entry, floorMs));
+    for (const entry of leaving) this.#entries.delete(entry.id);
     if (this.#storage.isLong()) await this.#storage.replaceAll(this.#snapshot());
     return leaving.length;
   }
@@ -204,9 +201,9 @@ export class Journal {
   }
 }
 
-function isForgettable(entry: JournalEntry, now: number): boolean {
-  if (entry.state === 'receipted') return now > entry.expiresAtMs + rememberedMs;
-  return entry.state === 'finished' && now > Math.max(entry.expiresAtMs, entry.finishedAtMs) + unconfirmedMs;
+function isForgettable(entry: JournalEntry, floorMs: number): boolean {
+  if (entry.state === 'receipted') return floorMs > entry.expiresAtMs + rememberedMs;
+  return entry.state === 'finished' && floorMs > Math.max(entry.expiresAtMs, entry.finishedAtMs) + unconfirmedMs;
 }
 
 const known = ({ id, kind, digest, seq, expiresAtMs }: Known): Known => ({ id, kind, digest, seq, expiresAtMs });

@@ -9,9 +9,15 @@
  * Between messages the clock follows the time since boot, suspend included, and not the wall clock, which a person may set.
  *
  * Threat: a gateway that lies about the time, to make an expired command acceptable. Signed statements set a floor (the join
- * response, accepted commands, commands the journal has forgotten) under which no message can bring the clock; the
- * floor is kept over restarts by marks.json. A gateway that claims a later time only stops work, which it could do anyway.
+ * response, accepted commands) under which no message can bring the clock; the floor is kept over restarts by marks.json. A
+ * gateway that claims a later time only stops work, which it could do anyway, and only while it claims it: what
+ * messages say never becomes part of the floor.
  */
+import { minute } from '../../domain/time.ts';
+
+/** How far a signed statement may move the floor past what messages say: one signer with a bad clock must not stop a node. */
+const floorStepMs = 5 * minute;
+
 export interface ClockSource {
   /** The machine's own clock, Unix milliseconds. */
   wallMs(): number;
@@ -26,8 +32,9 @@ export interface ServerClock {
   isKnown(): boolean;
   steadyMs(): number;
   observe(message: { serverTimeMs: number; sentAtSteadyMs: number | null }): void;
-  /** A signed statement proves that this much time has passed. */
-  proves(atLeastMs: number): void;
+  /** A signed statement says that this much time has passed; it counts up to a little past what messages say, whatever the floor. */
+  proves(statedMs: number): void;
+  /** What signed statements prove; no message moves it. */
   readonly floorMs: number;
   /** Server time minus the machine's own clock; null before it is known. */
   offsetMs(): number | null;
@@ -49,8 +56,9 @@ export function createServerClock(source: ClockSource, floorMs = 0): ServerClock
       const held = base === null && sentAtSteadyMs === null ? serverTimeMs : estimate();
       base = { serverMs: Math.min(Math.max(held, serverTimeMs), upper), steadyMs };
     },
-    proves(atLeastMs) {
-      floor = Math.max(floor, atLeastMs);
+    proves(statedMs) {
+      // The bare estimate: measured from the floor itself, each statement would carry it another step.
+      floor = Math.max(floor, Math.min(statedMs, estimate() + floorStepMs));
     },
     get floorMs() {
       return floor;

@@ -19,7 +19,6 @@ const commandOf = (id: string, seq = 1n, expiresAtMs = now + hour) => ({
   expiresAtMs,
   body: Buffer.from(`body of ${id}`),
 });
-const noFloor = async (): Promise<void> => undefined;
 const withoutPayload = (): Uint8Array => Buffer.from('outcome');
 
 async function open(folder: string, options: JournalFilesOptions = {}): Promise<Journal & { tornBytes: number }> {
@@ -137,19 +136,15 @@ describe('the journal of commands', () => {
     assert.match(opened, /does not begin like a journal segment/);
   });
 
-  it('a command leaves only after its expiry, and the floor of the time is durable before it does', async () => {
+  it('a command leaves only when its expiry is proven to be past, and is still refused to the end', async () => {
     const journal = await open(scratchFolder());
     await journal.received(commandOf('a', 1n, now));
     await journal.finished('a', { atMs: now, result: Buffer.alloc(1) });
     await journal.receipted('a');
-    const floors: number[] = [];
-    const raise = async (ms: number): Promise<void> => {
-      assert.ok(journal.find('a'), 'still there while the floor is raised');
-      floors.push(ms);
-    };
-    assert.equal(await journal.compact(now + rememberedMs, raise), 0);
-    assert.equal(await journal.compact(now + rememberedMs + 1, raise), 1);
-    assert.deepEqual([floors, journal.find('a')], [[now], undefined]);
+    assert.equal(await journal.compact(now + rememberedMs), 0);
+    assert.equal(journal.find('a')?.digest, digest);
+    assert.equal(await journal.compact(now + rememberedMs + 1), 1);
+    assert.equal(journal.find('a'), undefined);
     await journal.close();
   });
 
@@ -158,9 +153,9 @@ describe('the journal of commands', () => {
     await journal.received(commandOf('open', 1n, now));
     await journal.received(commandOf('done', 2n, now));
     await journal.finished('done', { atMs: now, result: Buffer.alloc(1) });
-    await journal.compact(now + unconfirmedMs, noFloor);
+    await journal.compact(now + unconfirmedMs);
     assert.equal(journal.size, 2);
-    await journal.compact(now + unconfirmedMs + day, noFloor);
+    await journal.compact(now + unconfirmedMs + day);
     assert.deepEqual([journal.find('done'), journal.find('open')?.state], [undefined, 'received']);
     await journal.close();
   });
@@ -169,10 +164,10 @@ describe('the journal of commands', () => {
     const folder = scratchFolder();
     const journal = await open(folder, { longBytes: 0 });
     const writes = Array.from({ length: 40 }, (_, n) =>
-      journal.received(commandOf(`c-${n}`, BigInt(n))).then(() => (n % 10 === 0 ? journal.compact(now, noFloor) : undefined)),
+      journal.received(commandOf(`c-${n}`, BigInt(n))).then(() => (n % 10 === 0 ? journal.compact(now) : undefined)),
     );
     await Promise.all(writes);
-    await Promise.all([journal.compact(now, noFloor), journal.started('c-7', { atMs: now, note: {} })]);
+    await Promise.all([journal.compact(now), journal.started('c-7', { atMs: now, note: {} })]);
     await journal.close();
     assert.equal((await segments(folder)).length, 1);
     const again = await open(folder);
@@ -192,7 +187,7 @@ describe('the journal of commands', () => {
     };
     const journal = new Journal({ storage, records: [], withoutPayload });
     const written = journal.received(commandOf('a'));
-    await journal.compact(now, noFloor);
+    await journal.compact(now);
     assert.deepEqual(
       rewritten.map((record) => record.type),
       ['snapshot', 'received'],
@@ -211,7 +206,7 @@ describe('the journal of commands', () => {
       const journal = await open(folder, { longBytes: 0, crash });
       await journal.received(commandOf('a', 3n));
       await journal.finished('a', { atMs: now, result: Buffer.from('x') });
-      await assert.rejects(journal.compact(now, noFloor), /crash/);
+      await assert.rejects(journal.compact(now), /crash/);
       const copy = scratchFolder();
       await mkdir(copy, { recursive: true });
       for (const name of await readdir(folder)) await copyFile(join(folder, name), join(copy, name));

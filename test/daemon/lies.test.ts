@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { hour } from '../../domain/time.ts';
+import { day, hour, minute } from '../../domain/time.ts';
 import { CommandRejectReason } from '../../proto/index.ts';
 import { commandOf } from '../harness/deployment.ts';
+import { eventually } from '../harness/eventually.ts';
 
 import { setStage } from './stage.ts';
 
@@ -96,6 +97,36 @@ describe('a gateway that lies to the daemon', () => {
     const reject = await session.take('commandReject');
     assert.equal(reject.reason, R.SIGNER_EXPIRED);
     assert.match(reject.detail, /signer's certificate .* expired at/);
+  });
+
+  it('FRM-010 a time that is claimed once moves nothing for good: nothing is forgotten, and honest time is honest again', async () => {
+    const source = { wallMs: Date.now, steadyMs: () => day + performance.now() };
+    const gateway = await stage.gatewayWith();
+    const member = await stage.daemonAt(gateway.url, { source });
+    const session = await gateway.nextSession();
+    const { clock, journal, marks } = member.agent.state;
+    const kept = await commandOf(stage.deployment, { id: 'kept', expiresAtMs: Date.now() + 7 * day });
+    session.send({ frame: { case: 'command', value: kept } });
+    await session.take('commandResult');
+    await eventually('the receipt came', () => journal.find('kept')?.state === 'receipted');
+    clock.observe({ serverTimeMs: Date.now() + 8 * day, sentAtSteadyMs: null });
+    await member.agent.state.housekeeping();
+    const { timeFloorMs } = marks.current;
+    assert.ok(timeFloorMs > 0 && timeFloorMs <= Date.now(), 'the floor is the signed issue time');
+    assert.equal(journal.find('kept')?.state, 'receipted', 'it could be delivered again for seven days');
+    clock.observe({ serverTimeMs: Date.now(), sentAtSteadyMs: clock.steadyMs() });
+    assert.ok(Math.abs(clock.now() - Date.now()) < minute);
+    session.send({ frame: { case: 'command', value: kept } });
+    await session.take('commandResult');
+    session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'honest-again' }) } });
+    await session.take('commandResult');
+    assert.deepEqual(
+      [...member.effects],
+      [
+        ['kept', 1],
+        ['honest-again', 1],
+      ],
+    );
   });
 
   const garbage: [string, Buffer, string][] = [

@@ -70,6 +70,17 @@ describe('server time in the daemon', () => {
     assert.equal(clock.now(), serverMs);
   });
 
+  it('FRM-010 a signer whose clock is far ahead moves the floor a little past what messages say, however often it signs', () => {
+    const m = machine({ wallMs: serverMs });
+    const clock = createServerClock(m.source);
+    clock.observe({ serverTimeMs: serverMs, sentAtSteadyMs: clock.steadyMs() });
+    for (let n = 0; n < 100; n++) clock.proves(serverMs + 24 * hour);
+    assert.equal(clock.floorMs, serverMs + 5 * minute);
+    clock.observe({ serverTimeMs: serverMs, sentAtSteadyMs: clock.steadyMs() });
+    clock.proves(serverMs + 24 * hour);
+    assert.equal(clock.floorMs, serverMs + 5 * minute);
+  });
+
   it('C48 a machine that slept is late by nothing: the steady clock goes on in suspend', () => {
     const m = machine({ wallMs: serverMs });
     const clock = createServerClock(m.source);
