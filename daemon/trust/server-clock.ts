@@ -58,7 +58,7 @@ export function createServerClock(source: ClockSource, floorMs = 0): ServerClock
     },
     proves(statedMs) {
       // The bare estimate: measured from the floor itself, each statement would carry it another step.
-      floor = Math.max(floor, Math.min(statedMs, estimate() + floorStepMs));
+      floor = Math.max(floor, Math.floor(Math.min(statedMs, estimate() + floorStepMs)));
     },
     get floorMs() {
       return floor;

@@ -76,6 +76,9 @@ describe('server time in the daemon', () => {
     clock.observe({ serverTimeMs: serverMs, sentAtSteadyMs: clock.steadyMs() });
     for (let n = 0; n < 100; n++) clock.proves(serverMs + 24 * hour);
     assert.equal(clock.floorMs, serverMs + 5 * minute);
+    m.pass(0.25);
+    clock.proves(serverMs + 24 * hour);
+    assert.equal(clock.floorMs, serverMs + 5 * minute, 'whole milliseconds: marks.json reads back nothing else');
     clock.observe({ serverTimeMs: serverMs, sentAtSteadyMs: clock.steadyMs() });
     clock.proves(serverMs + 24 * hour);
     assert.equal(clock.floorMs, serverMs + 5 * minute);
