@@ -1,5 +1,6 @@
 /** The operator API's messages. Objects are strict: a field nobody knows is refused, never ignored. */
 import { z } from 'zod';
+import { maxNodeIdLength } from '../domain/commands/ids.ts';
 import { commandKinds } from '../domain/commands/kinds.ts';
 import { commandStates } from '../domain/commands/states.ts';
 import { minute } from '../domain/time.ts';
@@ -8,7 +9,7 @@ const name = (what: string, max = 255) => z.string().min(1, `${what} is empty`).
 const instant = z.number().describe('Unix milliseconds');
 const keysOf = (table: object): [string, ...string[]] => Object.keys(table) as [string, ...string[]];
 
-export const nodeId = name('the node id').regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a node id holds letters, digits, ".", "_" and "-"');
+export const nodeId = name('the node id', maxNodeIdLength).regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a node id holds letters, digits, ".", "_" and "-"');
 export const actor = name('the actor', 128);
 export const reason = name('the reason', 1_000).refine((text) => text.trim() !== '', 'the reason is empty');
 

@@ -18,7 +18,7 @@ import type { RefusalReason } from '../grpc/refusals.ts';
 import type { SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
 import { ackRow, approverSet, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
-import type { OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
+import type { CommandRejectRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
 import { welcomeFrame } from './welcome.ts';
 
 type Phase = 'hello' | 'opening' | 'open' | 'draining' | 'ended';
@@ -251,12 +251,19 @@ export class SessionCore {
     frame: Extract<AgentFrame['frame'], { case: 'commandAck' | 'commandReject' | 'commandResult' }>,
     fx: SessionEffects,
   ): void {
+    if (frame.case === 'commandReject') return this.#onReject(rejectRow(this, frame.value), fx);
     if (frame.case === 'commandAck') fx.ack(ackRow(this, frame.value));
-    else if (frame.case === 'commandReject') fx.reject(rejectRow(this, frame.value));
     else fx.result(resultRow(this, frame.value));
     const { commandId } = frame.value;
     const madeRoom = frame.case === 'commandAck' ? this.#delivery?.onAck(commandId) : this.#delivery?.onEnd(commandId);
     if (madeRoom === true) fx.wake();
+  }
+
+  /** What was sent is known here: the daemon may name it by a body that says something else, or by its position alone. */
+  #onReject(row: CommandRejectRow, fx: SessionEffects): void {
+    const commandId = this.#delivery?.idAt(row.seq) ?? row.commandId;
+    if (commandId !== '' || row.seq > 0) fx.reject({ ...row, commandId });
+    if (this.#delivery?.onEnd(commandId) === true) fx.wake();
   }
 
   #onStatus(status: StatusReport, fx: SessionEffects): void {

@@ -14,6 +14,7 @@ const lanes = Object.freeze(Object.keys(laneWindows) as Lane[]);
 const laneOf = (name: string): Lane => (Object.hasOwn(laneWindows, name) ? (name as Lane) : 'power');
 
 interface Outstanding {
+  readonly seq: number;
   readonly lane: Lane;
   acked: boolean;
 }
@@ -57,7 +58,7 @@ export class Delivery {
     }
     this.#cursor[lane] = command.seq;
     this.#unacked[lane] += 1;
-    this.#outstanding.set(command.id, { lane, acked: false });
+    this.#outstanding.set(command.id, { seq: command.seq, lane, acked: false });
     return 'send';
   }
 
@@ -87,6 +88,12 @@ export class Delivery {
     if (entry === undefined) return false;
     this.#outstanding.delete(commandId);
     return entry.acked ? false : this.#release(entry.lane);
+  }
+
+  /** What was sent at a position of the log; undefined for nothing that is still outstanding. */
+  idAt(seq: number): string | undefined {
+    for (const [id, entry] of this.#outstanding) if (entry.seq === seq) return id;
+    return undefined;
   }
 
   /** Sent and not finished: the ids a cancellation may name. */

@@ -4,6 +4,7 @@
  */
 import { toBinary } from '@bufbuild/protobuf';
 import { AnySchema } from '@bufbuild/protobuf/wkt';
+import { isCommandId } from '../../domain/commands/ids.ts';
 import {
   bounds,
   type CommandAck,
@@ -34,7 +35,7 @@ const controls = /[\u0000-\u0008\u000b-\u001f\u007f\ud800-\udfff]/gu;
 const text = (value: string, longest = longestText): string => value.slice(0, longest).replace(controls, '');
 
 function commandId(value: string): string {
-  if (!/^[\x21-\x7e]{1,256}$/.test(value)) throw bad('a command id');
+  if (!isCommandId(value)) throw bad('a command id');
   return value;
 }
 
@@ -61,10 +62,15 @@ export function rejectReasonName(reason: CommandRejectReason): string {
   return name === undefined ? `reason-${reason}` : name.toLowerCase().replaceAll('_', '-');
 }
 
+/**
+ * A daemon that cannot read a command cannot name it either: it rejects the position in its log. Without one that is usable
+ * there is nothing to settle, and still nothing to end a session for.
+ */
 export const rejectRow = ({ nodeId, epoch }: SessionKey, reject: CommandReject): CommandRejectRow => ({
   nodeId,
   epoch,
-  commandId: commandId(reject.commandId),
+  commandId: isCommandId(reject.commandId) ? reject.commandId : '',
+  seq: reject.seq > BigInt(Number.MAX_SAFE_INTEGER) ? 0 : Number(reject.seq),
   reason: rejectReasonName(reject.reason),
   detail: text(reject.detail),
 });

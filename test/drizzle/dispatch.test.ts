@@ -86,7 +86,7 @@ describe('the way back from a node', () => {
     const id = sent[0]!.id;
     await used.db.query({ text: 'update node_queue set epoch = epoch + 1 where node_id = $1' }, [nodeId]);
     assert.deepEqual(await recordAcks(used.db, [{ nodeId, epoch, commandId: id, seq: 1 }], t0), { fenced: [id] });
-    assert.deepEqual(await recordRejects(used.db, [{ nodeId, epoch, commandId: id, reason: 'expired', detail: '' }], t0), {
+    assert.deepEqual(await recordRejects(used.db, [{ nodeId, epoch, commandId: id, reason: 'expired', seq: 0, detail: '' }], t0), {
       stored: [],
       fenced: [id],
       unknown: [],
@@ -163,7 +163,7 @@ describe('the way back from a node', () => {
   it('a reject ends a command with its reason, once', async () => {
     const { nodeId, epoch, sent } = await start('rejects', 1);
     const id = sent[0]!.id;
-    const reject = { nodeId, epoch, commandId: id, reason: 'unknown-root', detail: 'root 12ab is not held' };
+    const reject = { nodeId, epoch, commandId: id, reason: 'unknown-root', seq: 0, detail: 'root 12ab is not held' };
     assert.deepEqual((await recordRejects(used.db, [reject], t0)).stored, [id]);
     assert.deepEqual((await recordRejects(used.db, [{ ...reject, reason: 'expired' }], t0)).stored, [id]);
     const status = await findCommand(used.db, id);

@@ -146,6 +146,31 @@ describe('the session state machine', () => {
     );
   });
 
+  it('FRM a reject names a command by its position too, and ends no session whatever it says', () => {
+    const { core, fx } = opened();
+    const store = new MemoryStore();
+    const sent = [store.enqueue('node-1', { id: 'run/1' }), store.enqueue('node-1', { id: 'run/2' })];
+    core.deliver(sent, { now: 0, hasRoom: () => true }, fx);
+    fx.clear();
+    const reject = (commandId: string, seq: bigint): void =>
+      core.onFrame(frameOf({ frame: { case: 'commandReject', value: { commandId, seq, reason: CommandRejectReason.MALFORMED } } }), 0, fx);
+    reject('', 1n);
+    reject('what an edited body says', 2n);
+    assert.deepEqual(core.outstanding(), [], 'both are settled');
+    reject('x'.repeat(129), 77n);
+    reject('', 0n);
+    reject('', 2n ** 63n);
+    assert.deepEqual(
+      fx.effects.map(([name, row]) => [name, (row as { commandId: string }).commandId, (row as { seq: number }).seq]),
+      [
+        ['reject', 'run/1', 1],
+        ['reject', 'run/2', 2],
+        ['reject', '', 77],
+      ],
+    );
+    assert.equal(core.phase, 'open');
+  });
+
   it('REV-013 sends RevocationNotice as the last frame', () => {
     const { core, fx } = opened();
     fx.clear();

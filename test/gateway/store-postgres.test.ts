@@ -34,7 +34,7 @@ describe('the session store over PostgreSQL', () => {
     const result = { ...said, outcome: 1, payload: null, errorCode: '', errorMessage: '', startedAt: null, finishedAt: null };
     const batch = {
       acks: [{ ...said, commandId: one.id, seq: one.seq }],
-      rejects: [{ ...said, commandId: two.id, reason: 'expired', detail: '' }],
+      rejects: [{ ...said, commandId: two.id, reason: 'expired', seq: 0, detail: '' }],
       results: [{ ...result, commandId: three.id, bodySha256: sha256(three.body) }],
     };
     const broken = {
@@ -49,6 +49,26 @@ describe('the session store over PostgreSQL', () => {
     assert.deepEqual(await states(), [0, 0, 0]);
     assert.deepEqual(await store().record(batch), { settled: [three.id], fenced: [], unknown: [] });
     assert.deepEqual(await states(), [1, 6, 2]);
+  });
+
+  it('FRM a reject without a usable id settles what stands at its position, and nothing of another node', async () => {
+    const node = await enrol(used.db, 'nameless');
+    await enrol(used.db, 'nameless-other');
+    const { epoch } = await connect(used.db, node);
+    for (const nodeId of ['nameless', 'nameless-other']) await enqueue(nodeId, `${nodeId}/1`);
+    const reject = { nodeId: 'nameless', epoch, commandId: '', reason: 'malformed', detail: 'the body does not decode' };
+    const batch = { acks: [], results: [], rejects: [{ ...reject, seq: 9 }, { ...reject, seq: 1 }] };
+    assert.deepEqual(await store().record(batch), { settled: [], fenced: [], unknown: [] });
+    const rows = await used.db.query<{ id: string; state: number; reason: string | null }>({
+      text: `select id, state, reject_reason as reason from node_commands where node_id like 'nameless%' order by id`,
+    });
+    assert.deepEqual(
+      rows.map(({ id, state, reason }) => [id, state, reason]),
+      [
+        ['nameless-other/1', 0, null],
+        ['nameless/1', 6, 'malformed: the body does not decode'],
+      ],
+    );
   });
 
   it('knows no desired state of a node without one, and refuses an unknown node', async () => {

@@ -101,8 +101,9 @@ describe('the command queue', () => {
       typeUrl: 'example.org/bettercompute.agent.v1.InventoryRefresh',
     });
     const table: [Partial<CommandRequest>, 'INVALID_INPUT' | 'NOT_FOUND' | 'INVALID_STATE', RegExp, string][] = [
-      [{ id: '' }, 'INVALID_INPUT', /the id is not 1 to 400 printable/, 'command-id'],
-      [{ id: 'a b' }, 'INVALID_INPUT', /the id is not 1 to 400 printable/, 'command-id'],
+      [{ id: '' }, 'INVALID_INPUT', /the id is not 1 to 128 printable/, 'command-id'],
+      [{ id: 'x'.repeat(129) }, 'INVALID_INPUT', /the id is not 1 to 128 printable/, 'command-id'],
+      [{ id: 'a b' }, 'INVALID_INPUT', /the id is not 1 to 128 printable/, 'command-id'],
       [{ kind: 'disk.melt' }, 'INVALID_INPUT', /there is no command kind disk\.melt/, 'unknown-kind'],
       [{ kind: 'constructor' }, 'INVALID_INPUT', /there is no command kind constructor/, 'unknown-kind'],
       [{ deadlineMs: t0 }, 'INVALID_INPUT', /the deadline 2026-03-01T12:00:00Z is not in the future/, 'deadline-past'],

@@ -1,4 +1,5 @@
 /** What one run of a command remembers, and how its end is told. */
+import { maxCommandPrefixLength } from '../../domain/commands/ids.ts';
 import { type CommandState, isFinished } from '../../domain/commands/states.ts';
 import { showInstant } from '../../domain/time.ts';
 import type { CommandFailure, CommandTally, ParsedRunCommand, RunCommandStatus } from './messages.ts';
@@ -13,6 +14,20 @@ interface NodeEnd {
   readonly nodeId: string;
   readonly commandId: string;
   readonly end: unknown;
+}
+
+/** What a command id cannot hold: it goes through logs, records and headers as it is. */
+const unprintable = /[^\x21-\x7e]/g;
+
+/**
+ * What the ids of a run's commands begin with: its workflow's id and the first digits of its run id. A workflow id that leaves
+ * no room for a node's id, or that no command id can hold, is cut and told apart by the whole run id.
+ */
+export function commandPrefixOf({ workflowId, runId }: { readonly workflowId: string; readonly runId: string }): string {
+  const plain = `${workflowId}/${runId.slice(0, 8)}`;
+  const printable = workflowId.replace(unprintable, '_');
+  if (plain.length <= maxCommandPrefixLength && printable === workflowId) return plain;
+  return `${printable.slice(0, maxCommandPrefixLength - 1 - runId.length)}/${runId}`;
 }
 
 const failuresKept = 20;

@@ -22,7 +22,7 @@ import { showPhase } from '../shared/attributes.ts';
 import { refusing } from '../shared/failures.ts';
 import { versioned } from '../shared/versioning.ts';
 import { awaitedOneByOne, type CommandTally, parseRunCommand, type RunCommandInput, type RunCommandResult, status } from './messages.ts';
-import { RunCommandState } from './state.ts';
+import { commandPrefixOf, RunCommandState } from './state.ts';
 
 const control = proxyActivities<CommandControlActivities>(onControl);
 const { enqueueCommands } = proxyActivities<CommandSigningActivities>({
@@ -41,7 +41,7 @@ export async function runCommand(input: RunCommandInput): Promise<RunCommandResu
   const { workflowId, firstExecutionRunId } = workflowInfo();
   const state = new RunCommandState(
     refusing(() => parseRunCommand(input)),
-    `${workflowId}/${firstExecutionRunId.slice(0, 8)}`,
+    commandPrefixOf({ workflowId, runId: firstExecutionRunId }),
     Date.now(),
   );
   setHandler(status, () => state.status(), { description: 'How many commands are enqueued and finished' });

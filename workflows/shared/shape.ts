@@ -3,12 +3,13 @@
  * namespace can send anything, so a parser collects every problem, names the field and the value's kind, and throws one
  * INVALID_INPUT; unknown fields are refused, so that a misspelt one is never taken for absent.
  */
+import { maxNodeIdLength } from '../../domain/commands/ids.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { Undecodable } from './undecodable.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
-export const textLimits = Object.freeze({ actor: 128, reason: 1_000, node: 255 } as const);
+export const textLimits = Object.freeze({ actor: 128, reason: 1_000, node: maxNodeIdLength } as const);
 
 /** Reads the fields of one message and remembers what is wrong with them. */
 export class Shape {
