@@ -12,7 +12,7 @@ import type { KindHandlers } from '../kinds/handler.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { Identity } from '../state/identity.ts';
 import type { IdentityStore } from '../state/identity-store.ts';
-import type { Journal } from '../state/journal.ts';
+import { isOrderFault, type Journal } from '../state/journal.ts';
 import type { MarksStore } from '../state/marks.ts';
 import type { SpecStore } from '../state/spec-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
@@ -47,6 +47,7 @@ export class AgentState {
   readonly executor: Executor;
   #tookUp = false;
   #compactedAtSteadyMs = 0;
+  #admitting: Promise<void> = Promise.resolve();
   #held: HeldTrust;
 
   constructor(ports: AgentPorts) {
@@ -60,7 +61,7 @@ export class AgentState {
       log: ports.log,
       onFinished: (id) => this.#finished(id),
       onProgress: ports.onProgress,
-      onFatal: ports.onFatal,
+      onFatal: (error) => this.#journalFailed(error),
     });
   }
 
@@ -114,6 +115,16 @@ export class AgentState {
     };
   }
 
+  /**
+   * Runs after every admission asked for before, of whichever session. Judging and journaling are one step: a command that comes
+   * on two sessions at once, or comes again while it is held back, must not be new to both.
+   */
+  inAdmissionOrder(admit: () => Promise<void>): Promise<void> {
+    const done = this.#admitting.then(admit);
+    this.#admitting = done.catch(() => undefined);
+    return done;
+  }
+
   /** Durable first, acknowledged then, started last (delivery rule 4). */
   async accept(command: AdmittedCommand, acknowledge: () => void): Promise<void> {
     const { id, kind, digest, seq, expiresAtMs, body } = command;
@@ -121,8 +132,7 @@ export class AgentState {
     try {
       await this.journal.received(accepted);
     } catch (error) {
-      // Without a journal nothing can be promised; a redial would not help.
-      this.#ports.onFatal(error);
+      this.#journalFailed(error);
       throw error;
     }
     this.clock.proves(command.issuedAtMs);
@@ -174,6 +184,14 @@ export class AgentState {
     const { floorMs } = this.clock;
     await this.marks.raise({ timeFloorMs: floorMs });
     await this.journal.compact(floorMs);
+  }
+
+  #journalFailed(error: unknown): void {
+    // Without a journal nothing can be promised, and a redial would not help. A step out of order wrote nothing and
+    // concerns one command: it is said, and the others go on.
+    if (!isOrderFault(error)) return this.#ports.onFatal(error);
+    this.log.error({ err: error }, 'a command was to take a step that does not follow; it was left as it is');
+    this.failed('journal-order', error.message);
   }
 
   #finished(id: string): void {

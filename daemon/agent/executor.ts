@@ -29,7 +29,7 @@ export interface ExecutorPorts {
   /** The result is durable: send it. */
   readonly onFinished: (id: string) => void;
   readonly onProgress: (report: { id: string; done: number; total: number; note: string }) => void;
-  /** The journal failed: nothing can be promised any more. */
+  /** The journal refused or failed. */
   readonly onFatal: (error: unknown) => void;
   /** For tests: another limit than the kind's. */
   readonly timeoutOf?: (spec: CommandKindSpec) => number;

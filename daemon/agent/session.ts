@@ -148,7 +148,11 @@ export class AgentSession {
     });
   }
 
-  async #onCommand(command: Command): Promise<void> {
+  #onCommand(command: Command): Promise<void> {
+    return this.#state.inAdmissionOrder(() => this.#admit(command));
+  }
+
+  async #admit(command: Command): Promise<void> {
     const state = this.#state;
     const admission = admitCommand(state.admission(this.#upgradeRequired), command, state.clock.now());
     switch (admission.kind) {

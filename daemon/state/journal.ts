@@ -10,7 +10,7 @@
  *
  * The rules are here, over records; where records are kept is a port (journal-files.ts on a machine, memory in a simulated fleet).
  */
-import { ControlError } from '../../domain/errors.ts';
+import { ControlError, isControlError } from '../../domain/errors.ts';
 import { day, hour } from '../../domain/time.ts';
 import { type CrashHook, neverCrash } from './crash-points.ts';
 
@@ -55,6 +55,11 @@ export type JournalRecord =
   | { readonly type: 'entry'; readonly entry: JournalEntry }
   /** Everything before is forgotten. */
   | { readonly type: 'snapshot'; readonly highestSeq: bigint };
+
+const orderReason = 'journal-order';
+
+/** A step that does not follow: a fault of ours about one command. Nothing was written, and the journal holds as before. */
+export const isOrderFault = (error: unknown): error is ControlError => isControlError(error) && error.details['reason'] === orderReason;
 
 export interface JournalStorage {
   /** Resolves when the records survive a power cut. */
@@ -177,7 +182,7 @@ export class Journal {
   }
 
   async #write(record: JournalRecord, point?: 'received-unsynced' | 'started-unsynced' | 'finished-unsynced'): Promise<void> {
-    assertFollows(this.#entries, record);
+    this.#assertFollows(record);
     this.#inFlight.add(record);
     try {
       await this.#storage.append([record], point === undefined ? undefined : () => this.#crash(point));
@@ -185,6 +190,18 @@ export class Journal {
     } finally {
       this.#inFlight.delete(record);
     }
+  }
+
+  /** What is on its way to the disk counts: its id is taken from before the first wait on. */
+  #assertFollows(record: JournalRecord): void {
+    if (record.type === 'snapshot' || record.type === 'entry') return;
+    const id = record.type === 'received' ? record.command.id : record.id;
+    const isComing = [...this.#inFlight].some((other) => other.type === 'received' && other.command.id === id);
+    const state = isComing ? 'incoming' : (this.#entries.get(id)?.state ?? 'none');
+    if (follows[record.type].includes(state)) return;
+    throw new ControlError('INTERNAL', `journal: ${record.type} does not follow ${state} for command ${id}`, {
+      details: { reason: orderReason },
+    });
   }
 
   #apply(record: JournalRecord): void {
@@ -212,7 +229,9 @@ function nextEntry(
   entries: ReadonlyMap<string, JournalEntry>,
   record: Exclude<JournalRecord, { type: 'snapshot' }>,
 ): JournalEntry | undefined {
-  if (record.type === 'received') return { ...known(record.command), state: 'received', body: record.command.body };
+  // The first word stands: an id that came twice must not become startable again.
+  if (record.type === 'received')
+    return entries.get(record.command.id) ?? { ...known(record.command), state: 'received', body: record.command.body };
   if (record.type === 'entry') return record.entry;
   const entry = entries.get(record.id);
   if (entry === undefined) return undefined;
@@ -228,20 +247,10 @@ function nextEntry(
   }
 }
 
-/** A fault of ours, never of a peer: the caller asked for a step that does not follow. */
-function assertFollows(entries: ReadonlyMap<string, JournalEntry>, record: JournalRecord): void {
-  if (record.type === 'snapshot' || record.type === 'entry') return;
-  const id = record.type === 'received' ? record.command.id : record.id;
-  const state = entries.get(id)?.state ?? 'none';
-  const follows: Record<typeof record.type, readonly string[]> = {
-    received: ['none'],
-    started: ['received', 'started'],
-    finished: ['received', 'started'],
-    receipted: ['finished'],
-  };
-  if (!follows[record.type].includes(state)) {
-    throw new ControlError('INTERNAL', `journal: ${record.type} does not follow ${state} for command ${id}`, {
-      details: { reason: 'journal-order' },
-    });
-  }
-}
+/** The states each step may follow. */
+const follows: Readonly<Record<'received' | 'started' | 'finished' | 'receipted', readonly string[]>> = Object.freeze({
+  received: ['none'],
+  started: ['received', 'started'],
+  finished: ['received', 'started'],
+  receipted: ['finished'],
+});

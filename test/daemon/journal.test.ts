@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { copyFile, mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { Journal, type JournalRecord, type JournalStorage, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
+import { isOrderFault, Journal, type JournalRecord, type JournalStorage, rememberedMs, unconfirmedMs } from '../../daemon/state/journal.ts';
 import { type JournalFilesOptions, openJournalFiles } from '../../daemon/state/journal-files.ts';
 import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
 import { codeOf } from '../../domain/errors.ts';
@@ -74,6 +74,40 @@ describe('the journal of commands', () => {
     assert.equal(await journal.receipted('a'), false);
     assert.equal(await journal.receipted('nobody'), false);
     await journal.close();
+  });
+
+  it('an id is taken from the moment its record is on its way to the disk', async () => {
+    let tell: () => void = () => undefined;
+    const storage: JournalStorage = {
+      append: () => new Promise((resolve) => (tell = resolve)),
+      replaceAll: async () => undefined,
+      isLong: () => false,
+      close: async () => undefined,
+    };
+    const journal = new Journal({ storage, records: [], withoutPayload });
+    const written = journal.received(commandOf('a'));
+    await assert.rejects(journal.received(commandOf('a')), (error: unknown) => {
+      assert.ok(isOrderFault(error));
+      assert.equal(error.code, 'INTERNAL');
+      assert.equal(error.message, 'journal: received does not follow incoming for command a');
+      return true;
+    });
+    tell();
+    await written;
+    assert.equal(journal.find('a')?.state, 'received');
+  });
+
+  it('a journal in which a command was received twice keeps what became of the first', () => {
+    const received: JournalRecord = { type: 'received', command: commandOf('a') };
+    const finished: JournalRecord = { type: 'finished', id: 'a', atMs: now, result: Buffer.from('x') };
+    const storage: JournalStorage = {
+      append: async () => undefined,
+      replaceAll: async () => undefined,
+      isLong: () => false,
+      close: async () => undefined,
+    };
+    const journal = new Journal({ storage, records: [received, finished, received], withoutPayload });
+    assert.deepEqual([journal.find('a')?.state, journal.unfinished()], ['finished', []]);
   });
 
   it('an interrupted last write is set aside, whatever byte it stopped at, and what was whole before it stays', async () => {

@@ -66,6 +66,68 @@ describe('a session of the daemon', () => {
     assert.equal((await third.take('commandResult')).commandId, 'c-3', 'c-2 was confirmed and does not come again');
   });
 
+  it('delivery rule 5 a command on two overlapping sessions at once is accepted once, and the daemon goes on', async () => {
+    const durable: (() => void)[] = [];
+    const epochs = [1n];
+    const gateway = await stage.gatewayWith({ welcome: () => (epochs.length > 0 ? { epoch: epochs.shift() ?? 1n } : null) });
+    const member = await stage.daemonAt(gateway.url, {
+      journalStorage: {
+        append: () => new Promise((resolve) => durable.push(resolve)),
+        replaceAll: async () => undefined,
+        isLong: () => false,
+        close: async () => undefined,
+      },
+    });
+    const makeDurable = async (): Promise<void> => {
+      await eventually('a record is being written', () => durable.length > 0);
+      durable.shift()?.();
+    };
+    const former = await gateway.nextSession();
+    await former.take('status');
+    former.send({ frame: { case: 'drain', value: { afterMs: 0, windowMs: 0, reason: 'restart' } } });
+    const next = await gateway.nextSession();
+    const command = await commandOf(stage.deployment, { id: 'twice', epoch: 1n });
+    former.send({ frame: { case: 'command', value: command } });
+    await eventually('the first delivery is being written', () => durable.length === 1);
+    const welcome = { epoch: 1n, protocolVersion: 1, gatewayId: 'hostile', serverTimeMs: BigInt(Date.now()), heartbeatIntervalMs: 60_000 };
+    next.send({ frame: { case: 'welcome', value: welcome } });
+    next.send({ frame: { case: 'command', value: command } });
+    // A frame behind the command that is answered without waiting for the journal: the second delivery has been read by then.
+    await next.take('status');
+    await makeDurable();
+    assert.equal((await next.take('commandAck')).commandId, 'twice');
+    await makeDurable();
+    await makeDurable();
+    assert.equal((await next.take('commandResult')).commandId, 'twice');
+    await makeDurable();
+    assert.equal(member.effects.get('twice'), 1);
+    next.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'after', epoch: 1n }) } });
+    await makeDurable();
+    assert.equal((await next.take('commandAck')).commandId, 'after', 'it goes on');
+    await makeDurable();
+    await makeDurable();
+    assert.equal((await next.take('commandResult')).commandId, 'after');
+    await makeDurable();
+    assert.equal(durable.length, 0);
+  });
+
+  it('a command that is to take a step out of order is said and left, and the daemon goes on', async () => {
+    const gateway = await stage.gatewayWith();
+    const member = await stage.daemonAt(gateway.url);
+    const session = await gateway.nextSession();
+    session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'c-1' }) } });
+    await session.take('commandResult');
+    const { journal, executor } = member.agent.state;
+    await eventually('confirmed', () => journal.find('c-1')?.state === 'receipted');
+    const { body } = await commandOf(stage.deployment, { id: 'c-1' });
+    executor.submit({ id: 'c-1', kind: 'inventory.refresh', digest: '0'.repeat(64), seq: 1n, expiresAtMs: Date.now() + 60_000, body });
+    await eventually('it was said', () => member.status().lastFailure?.reason === 'journal-order');
+    assert.equal(member.status().lastFailure?.detail, 'journal: started does not follow receipted for command c-1');
+    session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'c-2' }) } });
+    assert.equal((await session.take('commandResult')).commandId, 'c-2');
+    assert.deepEqual([member.effects.get('c-1'), member.effects.get('c-2')], [1, 1]);
+  });
+
   describe('SKEW', () => {
     it('SKEW-015 welcomed below the minimum, it rejects everything but daemon.upgrade', async () => {
       const gateway = await stage.gatewayWith({ welcome: () => ({ protocolVersion: 2, upgradeRequired: true }) });

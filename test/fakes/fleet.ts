@@ -32,6 +32,8 @@ export interface MemberOptions {
   readonly log?: AgentLog;
   readonly random?: () => number;
   readonly source?: ClockSource;
+  /** Where the journal's records go; memory that is at once durable by itself. */
+  readonly journalStorage?: JournalStorage;
   readonly dialWithinMs?: number;
   readonly renewal?: { readonly lookEveryMs?: number; readonly callWithinMs?: number };
 }
@@ -108,7 +110,7 @@ export function startMember(options: MemberOptions): Member {
     status: sink,
     crash: neverCrash,
     wallMs: source.wallMs,
-    journal: new Journal({ storage: memoryStorage, records: [], withoutPayload }),
+    journal: new Journal({ storage: options.journalStorage ?? memoryStorage, records: [], withoutPayload }),
     clock: createServerClock(source, 0),
     handlers: { ...instantHandlers((id) => effects.set(id, (effects.get(id) ?? 0) + 1)), ...options.handlers },
     minOverlapMs: options.minOverlapMs ?? day,
