@@ -13,7 +13,14 @@ import { type ControlError, errorTable, isControlError } from '../domain/errors.
 const defaultDelayMs = 5_000;
 
 /** Refusals that the next attempt may well not meet, whatever the table says of their code. */
-const passing = new Set(['bundle-busy', 'bundle-locked', 'node-changed']);
+const passing = new Set([
+  'bundle-busy',
+  'bundle-locked',
+  'node-changed',
+  // H-07: another worker of the queue may be the current one, and this one is again once the bundle or the database is restored.
+  'bundle-replaced',
+  'database-behind-fleet',
+]);
 
 const isFinal = (error: ControlError): boolean =>
   !errorTable[error.code].retryable && error.code !== 'INTERNAL' && !passing.has(String(error.details['reason']));

@@ -26,6 +26,15 @@ describe('toApplicationFailure', () => {
     }
   });
 
+  it('H-07 a worker that is older than the deployment leaves the step to a current one, or to itself once repaired', () => {
+    for (const reason of ['bundle-replaced', 'database-behind-fleet']) {
+      const failure = toApplicationFailure(new ControlError('STALE_BUNDLE', 'restore the current one', { details: { reason } }));
+      assert.equal((failure as ApplicationFailure).nonRetryable, false, reason);
+    }
+    const forked = toApplicationFailure(new ControlError('STALE_BUNDLE', 'two bundles', { details: { reason: 'bundle-forked' } }));
+    assert.equal((forked as ApplicationFailure).nonRetryable, true);
+  });
+
   it('what is not ours is retried: a fixed release goes on', () => {
     const failure = toApplicationFailure(new TypeError('x is not a function')) as ApplicationFailure;
     assert.equal(failure.type, 'INTERNAL');
