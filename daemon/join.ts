@@ -220,7 +220,11 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
 const unfit = (message: string): ControlError =>
   new ControlError('PERMISSION_DENIED', `the join answer does not fit: ${message}`, { details: { reason: 'join-unfit' } });
 
-/** Another node's epochs and desired state mean nothing to this one; its journal does no harm and is kept. */
+/**
+ * A new identity counts its sessions anew, and its join answer is the newest signed word about the time: what an earlier one was
+ * told goes, so that joining again is a way out of it. Another node's desired state means nothing to this one; its journal
+ * does no harm and is kept.
+ */
 async function installIdentity(folder: string, next: StoredIdentity, former: Identity | undefined): Promise<void> {
   const { identity, key } = next;
   const sameDeployment = former?.trustDomain === identity.trustDomain;
@@ -228,7 +232,8 @@ async function installIdentity(folder: string, next: StoredIdentity, former: Ide
     throw unfit('it holds no command root, and this machine already required signatures in this deployment');
   }
   if (former !== undefined && (former.nodeId !== identity.nodeId || !sameDeployment)) {
-    for (const name of ['marks.json', 'desired-state.json']) await rm(join(folder, name), { force: true });
+    await rm(join(folder, 'desired-state.json'), { force: true });
   }
+  await rm(join(folder, 'marks.json'), { force: true });
   await saveIdentity(folder, { identity, key });
 }

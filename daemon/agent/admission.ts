@@ -12,6 +12,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type DescMessage, fromBinary, type Message } from '@bufbuild/protobuf';
+import { isCommandId, maxCommandIdLength } from '../../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind, type NodeRole } from '../../domain/commands/kinds.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { about } from '../../domain/rotation/gates.ts';
@@ -57,7 +58,8 @@ export interface AdmittedCommand {
 export type Admission =
   | { readonly kind: 'accept'; readonly command: AdmittedCommand }
   | { readonly kind: 'duplicate'; readonly id: string; readonly digest: string }
-  | { readonly kind: 'reject'; readonly id: string; readonly reason: CommandRejectReason; readonly detail: string };
+  /** id: empty where the body names none that can be used; the delivery's log position then says which command it was. */
+  | { readonly kind: 'reject'; readonly id: string; readonly seq: bigint; readonly reason: CommandRejectReason; readonly detail: string };
 
 const R = CommandRejectReason;
 
@@ -99,7 +101,7 @@ export function admitCommand(state: AdmissionState, command: Command, now: numbe
     return { kind: 'accept', command: { id, kind: body.kind, spec, digest, seq: command.seq, ...times, body: command.body, payload } };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    return { kind: 'reject', id, reason: error.reason, detail: error.message };
+    return { kind: 'reject', id, seq: command.seq, reason: error.reason, detail: error.message };
   }
 }
 
@@ -125,9 +127,9 @@ function decodeBody(bytes: Uint8Array): CommandBody {
 }
 
 function knownId(body: CommandBody): string {
-  return /^[\x21-\x7e]{1,128}$/.test(body.commandId)
+  return isCommandId(body.commandId)
     ? body.commandId
-    : refuse(R.MALFORMED, 'the command id is empty, too long or not printable');
+    : refuse(R.MALFORMED, `the command id is not 1 to ${maxCommandIdLength} printable characters`);
 }
 
 const signatureReasons: Readonly<Record<string, CommandRejectReason>> = Object.freeze({

@@ -24,6 +24,11 @@ import type { AgentState } from './agent-state.ts';
 import { judgeDesiredState, noSpec } from './desired-state.ts';
 import { statusOf } from './reports.ts';
 
+/** Above this a number of the control plane's is no longer exact. */
+const epochMax = 2n ** 52n;
+/** An epoch goes up by one a session; a gateway that leaps would shut out every honest one behind it for good. */
+const epochStepMax = 1_000_000n;
+
 /** Commands that found their lane full; more than this is a gateway that ignores the windows. */
 const heldBackMax = 64;
 /** A result whose receipt did not come is sent again after this. */
@@ -107,6 +112,7 @@ export class AgentSession {
 
   async #begin(welcome: Welcome): Promise<void> {
     const state = this.#state;
+    assertPlausibleEpoch(welcome.epoch, state.marks.current.epoch);
     const { min, max } = PROTOCOL_VERSION;
     this.#upgradeRequired = welcome.upgradeRequired;
     if (!welcome.upgradeRequired && (welcome.protocolVersion < min || welcome.protocolVersion > max)) {
@@ -165,7 +171,7 @@ export class AgentSession {
         this.#send({
           frame: {
             case: 'commandReject',
-            value: { commandId: admission.id, seq: command.seq, reason: admission.reason, detail: admission.detail },
+            value: { commandId: admission.id, seq: admission.seq, reason: admission.reason, detail: admission.detail },
           },
         });
         return;
@@ -283,4 +289,11 @@ export class AgentSession {
   #send(frame: Parameters<SessionStream['send']>[0]): boolean {
     return this.#stream?.send(frame) ?? false;
   }
+}
+
+function assertPlausibleEpoch(epoch: bigint, seen: bigint): void {
+  if (epoch <= epochMax && epoch <= seen + epochStepMax) return;
+  throw new ControlError('MALFORMED', `the gateway welcomed us in epoch ${epoch}, which cannot follow ${seen}`, {
+    details: { reason: 'implausible-epoch' },
+  });
 }

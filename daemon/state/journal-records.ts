@@ -4,6 +4,7 @@
  */
 import { crc32 } from 'node:zlib';
 import { z } from 'zod';
+import { isCommandId } from '../../domain/commands/ids.ts';
 import type { JournalEntry, JournalRecord } from './journal.ts';
 
 export const segmentHeader = Buffer.from('bcjrnl1\n');
@@ -75,7 +76,7 @@ const bigint = z
   .string()
   .regex(/^\d{1,20}$/)
   .transform(BigInt);
-const id = z.string().min(1).max(128);
+const id = z.string().refine(isCommandId);
 const ms = z.number().int();
 const note = z.record(z.string(), z.string());
 const known = { id, kind: z.string(), digest: z.string().length(64), seq: bigint, expiresAtMs: ms };

@@ -147,22 +147,13 @@ export function verifyGateway(chain: readonly Uint8Array[], { gateway, now }: Pi
     throw refused('wrong-pin', `the gateway's certificate does not come from the pinned serving CA ${gateway.servingCaPin}`);
   }
   const serverName = gateway.gatewayServerName ?? new URL(gateway.gatewayUrl).hostname.replace(/^\[|\]$/g, '');
-  return verifyChain(chain, { anchors: [anchor], purpose: 'server', serverName, now: Math.max(now, provenBy(chain, anchor)) });
+  return verifyChain(chain, { anchors: [anchor], purpose: 'server', serverName, now: Math.max(now, madeAt(leafDer), madeAt(anchor)) });
 }
+
+/** Issuers backdate by a minute (H-13). It counts only if the chain then verifies, that is, if the pinned key signed it. */
+const madeAt = (der: Uint8Array): number => parseCertificate(der).notBefore + minute;
 
 const refused = (reason: string, message: string): ControlError =>
   new ControlError('PERMISSION_DENIED', message, {
     details: { reason, hint: 'check gateway_url and the pin: better-compute pki show prints the pins of the deployment' },
   });
-
-/** Issuers backdate by a minute (H-13): notBefore plus that is when it was made. Only a leaf the pinned key signed proves anything. */
-function provenBy(chain: readonly Uint8Array[], anchor: Uint8Array): number {
-  const leaf = parseCertificate(chain[0] as Uint8Array);
-  const at = Math.max(leaf.notBefore, parseCertificate(anchor).notBefore) + minute;
-  try {
-    verifyChain(chain, { anchors: [anchor], purpose: 'server', now: at });
-    return at;
-  } catch {
-    return 0;
-  }
-}

@@ -146,25 +146,34 @@ export interface Fleet {
 
 export interface FleetOptions extends Omit<MemberOptions, 'identity'> {
   readonly identities: readonly StoredIdentity[];
+  /** First dials under way together; one process cannot answer for thousands of handshakes of its own at once. */
+  readonly startsAtOnce?: number;
 }
 
-/** Starts all at once; spreading them is the gateway's admission to bear, which is what a load test is after. */
-export function startFleet({ identities, ...options }: FleetOptions): Fleet {
+const fleetDialWithinMs = 120_000;
+
+export function startFleet({ identities, startsAtOnce = 64, ...options }: FleetOptions): Fleet {
+  const members: Member[] = [];
   const waiting = new Set<() => void>();
-  const wake = (): void => {
-    for (const look of waiting) look();
-  };
   const log = options.log ?? silent;
-  const watched: AgentLog = {
-    ...log,
-    info: (facts, message) => (log.info(facts, message), message === 'connected' ? queueMicrotask(wake) : undefined),
+  let stopped = false;
+  const startNext = (): void => {
+    const identity = identities[members.length];
+    if (identity === undefined || stopped) return;
+    let isStarted = false;
+    const onConnected = (): void => {
+      if (!isStarted) startNext();
+      isStarted = true;
+      for (const look of waiting) look();
+    };
+    members.push(startMember({ dialWithinMs: fleetDialWithinMs, ...options, identity, log: watched(log, onConnected) }));
   };
-  const members = identities.map((identity) => startMember({ ...options, identity, log: watched }));
+  for (let n = 0; n < startsAtOnce; n++) startNext();
   const connected = (): number => members.filter((member) => member.agent.link.current !== undefined).length;
   return {
     members,
     connected,
-    whenConnected: (count = members.length) =>
+    whenConnected: (count = identities.length) =>
       new Promise((resolve) => {
         const look = (): void => {
           if (connected() < count) return;
@@ -180,6 +189,20 @@ export function startFleet({ identities, ...options }: FleetOptions): Fleet {
       return versions;
     },
     effects: () => members.reduce((sum, member) => sum + [...member.effects.values()].reduce((a, b) => a + b, 0), 0),
-    stop: async () => void (await Promise.all(members.map((member) => member.stop()))),
+    async stop() {
+      stopped = true;
+      await Promise.all(members.map((member) => member.stop()));
+    },
   };
 }
+
+/** Tells of each welcome, once the link knows of it too. */
+const watched = (log: AgentLog, onConnected: () => void): AgentLog => ({
+  debug: (facts, message) => log.debug(facts, message),
+  info(facts, message) {
+    log.info(facts, message);
+    if (message === 'connected') queueMicrotask(onConnected);
+  },
+  warn: (facts, message) => log.warn(facts, message),
+  error: (facts, message) => log.error(facts, message),
+});
