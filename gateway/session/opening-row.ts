@@ -19,6 +19,7 @@ export function openingRow(
     daemonVersion: hello.daemonVersion,
     protoMax: hello.protocol.max,
     capabilities: hello.capabilities,
+    epochSeen: hello.epochSeen,
     trustVersion: hello.trustVersion,
     approverSetEpoch: hello.approverSetEpoch,
     approverSetSha256: hello.approverSetSha256,

@@ -109,11 +109,15 @@ export interface HelloFacts {
   readonly trustVersion: number | null;
   readonly bootId: string;
   readonly specGeneration: number;
+  /** The highest epoch it has taken; 0 for none. */
+  readonly epochSeen: number;
   readonly approverSetEpoch: number | null;
   readonly approverSetSha256: Uint8Array | null;
 }
 
 const mostCapabilities = 128;
+/** Far below the last number that counts exactly: a daemon that claims it can still be given the next epochs. */
+const highestEpochSeen = 2n ** 52n - 1n;
 
 export function readHello(hello: Hello): HelloFacts {
   const capabilities = [...new Set(hello.capabilities)];
@@ -126,6 +130,7 @@ export function readHello(hello: Hello): HelloFacts {
     trustVersion: hello.trustVersion === 0n ? null : count(hello.trustVersion, 'the trust version'),
     bootId: text(hello.bootId, 64),
     specGeneration: count(hello.specGeneration, 'the spec generation'),
+    epochSeen: hello.epochSeen < highestEpochSeen ? Number(hello.epochSeen) : Number(highestEpochSeen),
     ...approverSet(hello),
   };
 }

@@ -31,6 +31,18 @@ describe('opening a session', () => {
     assert.equal((await findOpenSession(used.db, node.id))?.gatewayId, 'gw-2');
   });
 
+  it('B51 starts above what the daemon has seen, so that a restored database is not stale to it', async () => {
+    const node = await enrol(used.db, 'opens-after-restore');
+    const epochs: number[] = [];
+    for (const epochSeen of [undefined, 0, 41, 7, 2 ** 52 - 1, 2 ** 52 - 1]) {
+      epochs.push((await connect(used.db, node, epochSeen === undefined ? {} : { epochSeen })).epoch);
+    }
+    assert.deepEqual(epochs, [1, 2, 42, 43, 2 ** 52, 2 ** 52 + 1]);
+    const fresh = await enrol(used.db, 'opens-without-row');
+    await used.db.query({ text: `delete from node_queue where node_id = 'opens-without-row'` });
+    assert.equal((await connect(used.db, fresh, { epochSeen: 9 })).epoch, 10);
+  });
+
   it('gives 20 parallel sessions of one node 20 epochs and leaves one open', async function () {
     this.timeout(20_000);
     const node = await enrol(used.db, 'opens-often');

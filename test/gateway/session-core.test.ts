@@ -47,6 +47,14 @@ describe('the session state machine', () => {
     }
   });
 
+  it('B51 reads the epoch that the daemon has seen, and no number that could not be raised', () => {
+    const seen = [0n, 5n, 2n ** 52n - 1n, 2n ** 52n, 2n ** 64n - 1n].map((epochSeen) => {
+      const [name, hello] = opened({ epochSeen }).fx.effects[0] ?? [];
+      return name === 'open' ? (hello as { epochSeen: number }).epochSeen : null;
+    });
+    assert.deepEqual(seen, [0, 5, 2 ** 52 - 1, 2 ** 52 - 1, 2 ** 52 - 1]);
+  });
+
   it('ROT-016 sends a newer bundle in mid-session, once, and the same version to nobody twice', () => {
     const { core, fx } = opened({ trustVersion: 6n });
     fx.clear();

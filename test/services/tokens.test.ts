@@ -46,7 +46,10 @@ describe('join tokens', () => {
   it('are refused for names no identity can hold, and lifetimes out of bounds', async () => {
     await assert.rejects(make({ siteId: 'a/b' }), refused('INVALID_INPUT', /a SPIFFE id cannot hold/, 'spiffe-id'));
     await assert.rejects(make({ nodeId: '..' }), refused('INVALID_INPUT', /a SPIFFE id cannot hold/, 'spiffe-id'));
-    await assert.rejects(make({ nodeId: 'n'.repeat(64) }), refused('INVALID_INPUT', /a node id has at most 63 characters, not 64/, 'node-id'));
+    await assert.rejects(
+      make({ nodeId: 'n'.repeat(64) }),
+      refused('INVALID_INPUT', /a node id has at most 63 characters, not 64/, 'node-id'),
+    );
     await assert.rejects(make({ role: 'root' as 'node' }), refused('INVALID_INPUT', /for role node or site, not root/, 'token-role'));
     for (const lifetimeMs of [0, 59_999, 31 * day, Number.NaN]) {
       await assert.rejects(make({ lifetimeMs }), refused('INVALID_INPUT', /a join token lives 1 min to 30 days/, 'token-lifetime'));
