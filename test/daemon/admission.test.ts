@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { clone } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { type Admission, type AdmissionState, admitCommand } from '../../daemon/agent/admission.ts';
+import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
+import { maxCommandIdLength } from '../../domain/commands/ids.ts';
 import { hour, minute } from '../../domain/time.ts';
 import { signCommand, verifyIntent } from '../../pki/envelope/index.ts';
 import { bounds, type Command, CommandRejectReason, CommandSchema } from '../../proto/index.ts';
@@ -154,14 +156,23 @@ describe('admission of a command', () => {
     assert.equal(rejected(admitCommand(stateWith(), never, now)), R.MALFORMED);
   });
 
-  it('command ids that no log could hold are malformed', async () => {
-    for (const id of ['', 'a b', 'x'.repeat(129), 'é', 'a\n']) {
-      assert.equal(
-        rejected(admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, body: { commandId: id } }), now)),
-        R.MALFORMED,
-        JSON.stringify(id),
-      );
+  it('command ids that no log could hold are malformed, and the reject names the log position in their place', async () => {
+    for (const id of ['', 'a b', 'x'.repeat(maxCommandIdLength + 1), 'é', 'a\n']) {
+      const admission = admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, seq: 41n, body: { commandId: id } }), now);
+      const detail = 'the command id is not 1 to 128 printable characters';
+      assert.deepEqual(admission, { kind: 'reject', id: '', seq: 41n, reason: R.MALFORMED, detail }, JSON.stringify(id));
     }
+  });
+
+  it('the longest command id that the queue takes is taken, and the journal holds it', async () => {
+    const id = 'x'.repeat(maxCommandIdLength);
+    const admission = admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, id }), now);
+    assert.deepEqual([admission.kind, admission.kind === 'accept' && admission.command.id], ['accept', id]);
+    if (admission.kind !== 'accept') return;
+    const record = { type: 'received', command: { ...admission.command, body: new Uint8Array(1) } } as const;
+    assert.equal(decodeRecords(Buffer.concat([segmentHeader, encodeRecord(record)])).records.length, 1);
+    const longer = { ...record, command: { ...record.command, id: `${id}x` } };
+    assert.equal(decodeRecords(Buffer.concat([segmentHeader, encodeRecord(longer)])).records.length, 0);
   });
 
   describe('what was accepted before', () => {

@@ -89,6 +89,21 @@ describe('a gateway that lies to the daemon', () => {
     assert.equal(member.effects.get('c-9'), 1);
   });
 
+  it('SIGN-015 a body or an id that cannot be used is rejected by its log position, and the session goes on', async () => {
+    const gateway = await stage.gatewayWith();
+    await stage.daemonAt(gateway.url);
+    const session = await gateway.nextSession();
+    const unusable = await commandOf(stage.deployment, { id: 'x'.repeat(129), seq: 7n });
+    const garbled = { ...(await commandOf(stage.deployment, { seq: 8n })), body: Buffer.from([0x0a, 0xff]) };
+    for (const command of [unusable, garbled]) {
+      session.send({ frame: { case: 'command', value: command } });
+      const reject = await session.take('commandReject');
+      assert.deepEqual([reject.commandId, reject.seq, reject.reason], ['', command.seq, R.MALFORMED]);
+    }
+    session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'honest' }) } });
+    assert.equal((await session.take('commandResult')).commandId, 'honest');
+  });
+
   it('a signer whose certificate ran out is refused by server time', async () => {
     const gateway = await stage.gatewayWith({ now: () => Date.now() + 25 * hour });
     await stage.daemonAt(gateway.url);
