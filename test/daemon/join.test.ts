@@ -256,6 +256,20 @@ describe('bcd join', () => {
       assert.match(await readFile(`${identityPath(dataDir)}.previous`, 'utf8'), /"node-1"/);
     });
 
+    it('B52 the same node counts its sessions anew when it joins again, and takes the time from the answer', async () => {
+      const dataDir = await joined();
+      await (await openMarks(dataDir)).raise({ epoch: 2n ** 52n, timeFloorMs: now + 31 * 24 * hour });
+      await writeFile(join(dataDir, 'desired-state.json'), '{}');
+      answer = async (request) => {
+        const chain = await nodeChain(deployment, { nodeId: 'node-1', spki: parseCsr(request.csr).spki, now });
+        return grant(request, { granted: { nodeId: 'node-1', generation: 2n, chain } });
+      };
+      const identity = await joinNode(optionsFor({ dataDir, replace: true }));
+      assert.deepEqual([identity.nodeId, identity.generation], ['node-1', 2n]);
+      assert.deepEqual((await openMarks(dataDir)).current, { epoch: 0n, timeFloorMs: 0 });
+      assert.ok((await readdir(dataDir)).includes('desired-state.json'), 'it is for the same node still');
+    });
+
     it('H-06 C30 does not stop requiring signatures by joining the same deployment again', async () => {
       const dataDir = await joined();
       answer = (request) => grant(request, { granted: { trust: trustMessage(deployment, { version: 9, roots: [] }) } });

@@ -225,6 +225,32 @@ describe('a session of the daemon', () => {
     await session.take('commandResult');
   });
 
+  for (const epoch of [5n + 1_000_001n, 2n ** 52n + 1n, 2n ** 64n - 1n]) {
+    it(`B52 a welcome in epoch ${epoch} after 5 is no frame, and shuts out no honest gateway`, async () => {
+      const epochs = [5n, epoch];
+      const gateway = await stage.gatewayWith({ welcome: () => ({ epoch: epochs.shift() ?? 6n }) });
+      const member = await stage.daemonAt(gateway.url);
+      const first = await gateway.nextSession();
+      await first.take('status');
+      gateway.cut();
+      await gateway.nextSession();
+      const honest = await gateway.nextSession();
+      assert.equal(member.status().lastFailure?.reason, 'implausible-epoch');
+      assert.equal(member.status().lastFailure?.detail, `the gateway welcomed us in epoch ${epoch}, which cannot follow 5`);
+      assert.equal(honest.hello?.epochSeen, 5n);
+      honest.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'c-1', epoch: 6n }) } });
+      assert.equal((await honest.take('commandResult')).commandId, 'c-1');
+      assert.equal(member.agent.state.marks.current.epoch, 6n);
+    });
+  }
+
+  it('B52 an epoch may leap a million, up to 2^52', async () => {
+    const gateway = await stage.gatewayWith({ welcome: () => ({ epoch: 1_000_000n }) });
+    const member = await stage.daemonAt(gateway.url);
+    await (await gateway.nextSession()).take('status');
+    assert.equal(member.agent.state.marks.current.epoch, 1_000_000n);
+  });
+
   it('B52 an epoch lower than one seen is refused although its session is live', async () => {
     const epochs = [5n, 4n];
     const gateway = await stage.gatewayWith({ welcome: (_hello: Hello) => ({ epoch: epochs.shift() ?? 9n }) });
