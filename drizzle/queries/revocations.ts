@@ -36,6 +36,9 @@ const counter = { name: 'revocations-counter', text: 'select seq from revocation
 /** Every revocation committed after `seq`, oldest first. */
 export const readRevocationsAfter = (db: Executor, seq: number): Promise<Revocation[]> => db.query<Revocation>(after, [seq]);
 
+/** The last number that was given out; 0 for none. */
+export const readRevocationCounter = async (db: Executor): Promise<number> => (await db.query<{ seq: number }>(counter))[0]?.seq ?? 0;
+
 /**
  * Every revoked, unexpired certificate, and the number to go on from. The number is read first: what commits in between is
  * read twice, never missed.
@@ -44,6 +47,6 @@ export async function readAllRevoked(
   db: Executor,
   now: number,
 ): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }> {
-  const [row] = await db.query<{ seq: number }>(counter);
-  return { seq: row?.seq ?? 0, revocations: await db.query<Revocation>(all, [instant(now)]) };
+  const seq = await readRevocationCounter(db);
+  return { seq, revocations: await db.query<Revocation>(all, [instant(now)]) };
 }

@@ -16,7 +16,8 @@ export const feedTiming = Object.freeze({ pollMs: 1_000, degradedMs: 5_000, fail
 export interface RevocationFeedOptions {
   readonly scheduler: Scheduler;
   readAll(): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;
-  readAfter(seq: number): Promise<readonly Revocation[]>;
+  /** `seq`: the last number that was given out. */
+  readAfter(seq: number): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;
   /** Newly learnt ones, in commit order: their live sessions end. */
   onRevoked(revocations: readonly Revocation[]): void;
   onError(error: unknown): void;
@@ -94,14 +95,16 @@ export class RevocationFeed {
     const { seq, revocations } = await this.#options.readAll();
     const known = this.#revoked;
     this.#revoked = new Set(revocations.map(keyOf));
-    this.#seq = Math.max(this.#seq, seq);
+    this.#seq = seq;
     this.#loadedAt = this.#options.scheduler.now();
     const added = revocations.filter((revocation) => !known.has(keyOf(revocation)));
     if (added.length > 0) this.#options.onRevoked(added);
   }
 
   async #readOn(): Promise<void> {
-    const added = await this.#options.readAfter(this.#seq);
+    const { seq, revocations: added } = await this.#options.readAfter(this.#seq);
+    // Numbers are never taken back: the database is one that was restored, and gives numbers below the cursor once more.
+    if (seq < this.#seq) return this.#load();
     const last = added.at(-1);
     if (last === undefined) return;
     for (const revocation of added) this.#revoked.add(keyOf(revocation));

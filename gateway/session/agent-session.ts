@@ -184,7 +184,7 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
   }
 
   outstanding(): string[] {
-    return this.core.outstanding();
+    return this.core.outstanding(this.#host.now());
   }
 
   onCancelled(commandId: string): void {

@@ -15,6 +15,7 @@
 import { fromBinary } from '@bufbuild/protobuf';
 import { type AgentFrame, isProtocolRange, negotiateProtocolVersion, SignatureSchema, type StatusReport } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
+import { commandFrame } from './command-frame.ts';
 import type { SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
 import { ackRow, approverSet, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
@@ -197,8 +198,8 @@ export class SessionCore {
     return true;
   }
 
-  outstanding(): string[] {
-    return this.#delivery?.outstanding() ?? [];
+  outstanding(now: number): string[] {
+    return this.#delivery?.outstanding(now) ?? [];
   }
 
   onCancelled(commandId: string, fx: SessionEffects): void {
@@ -288,17 +289,12 @@ export class SessionCore {
     fx.send(welcomeFrame(this.#terms, { protocolVersion: this.#version, upgradeRequired: this.#isRestricted, epoch, trust: newer, now }));
   }
 
+  /** One that no frame can carry ends here, with its reason: it must not be read again in every session. */
   #sendCommand(command: QueuedCommand, fx: SessionEffects): void {
-    fx.send({
-      frame: {
-        case: 'command',
-        value: {
-          body: command.body,
-          signature: fromBinary(SignatureSchema, command.signature),
-          seq: BigInt(command.seq),
-          epoch: BigInt(this.#epoch),
-        },
-      },
-    });
+    const frame = commandFrame(command, this.#epoch);
+    if (frame !== undefined) return fx.send(frame);
+    const { nodeId, epoch } = this;
+    const detail = 'the stored command cannot be sent';
+    this.#onReject({ nodeId, epoch, commandId: command.id, seq: command.seq, reason: 'malformed', detail }, fx);
   }
 }

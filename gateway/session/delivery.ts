@@ -4,9 +4,19 @@
  * Rules: per lane at most `laneWindows` commands are unacknowledged; lanes do not wait for one another, so each has its own
  * cursor into the one log; a command is sent once per session; after a reconnect everything unfinished is sent again, and the
  * daemon answers from its journal.
+ *
+ * Threat model: a daemon that acknowledges and never answers. What is kept of a command ends with the time in which it could
+ * still run, and its number has a bound.
  */
-import { type Lane, laneWindows } from '../../domain/commands/kinds.ts';
+import { findCommandKind, type Lane, laneWindows } from '../../domain/commands/kinds.ts';
 import type { QueuedCommand } from './store.ts';
+
+export const deliveryLimits = Object.freeze({
+  /** Ids kept of one session. Beyond them the oldest acknowledged one is forgotten: a cancellation then finds it only in the log. */
+  outstanding: 4_096,
+  /** For a kind this version does not know. */
+  timeoutMs: 3_600_000,
+});
 
 const lanes = Object.freeze(Object.keys(laneWindows) as Lane[]);
 
@@ -16,6 +26,8 @@ const laneOf = (name: string): Lane => (Object.hasOwn(laneWindows, name) ? (name
 interface Outstanding {
   readonly seq: number;
   readonly lane: Lane;
+  /** Its deadline and the time of its kind: after it, nothing that is said about it counts. */
+  readonly forgetAt: number;
   acked: boolean;
 }
 
@@ -58,7 +70,7 @@ export class Delivery {
     }
     this.#cursor[lane] = command.seq;
     this.#unacked[lane] += 1;
-    this.#outstanding.set(command.id, { seq: command.seq, lane, acked: false });
+    this.#remember(command, lane);
     return 'send';
   }
 
@@ -96,9 +108,18 @@ export class Delivery {
     return undefined;
   }
 
-  /** Sent and not finished: the ids a cancellation may name. */
-  outstanding(): string[] {
+  /** Sent, not finished and still able to: the ids a cancellation may name. */
+  outstanding(now: number): string[] {
+    for (const [id, { forgetAt }] of this.#outstanding) if (forgetAt <= now) this.onEnd(id);
     return [...this.#outstanding.keys()];
+  }
+
+  #remember({ id, seq, kind, deadline }: QueuedCommand, lane: Lane): void {
+    const forgetAt = deadline + (findCommandKind(kind)?.timeoutMs ?? deliveryLimits.timeoutMs);
+    this.#outstanding.set(id, { seq, lane, forgetAt, acked: false });
+    if (this.#outstanding.size <= deliveryLimits.outstanding) return;
+    // Only a few are unacknowledged, and those hold their lane's room.
+    for (const [oldest, { acked }] of this.#outstanding) if (acked) return void this.#outstanding.delete(oldest);
   }
 
   #hasRoom(lane: Lane): boolean {

@@ -9,7 +9,7 @@
 import type { Scheduler } from '../scheduler.ts';
 import type { OpenCommands, QueuedCommand, ReadCursor } from './store.ts';
 
-export const dispatchLimits = Object.freeze({ nodesPerRead: 500, rowsPerNode: 32, pages: 32, leaseMs: 5_000 });
+export const dispatchLimits = Object.freeze({ nodesPerRead: 500, rowsPerNode: 32, pages: 32, leaseMs: 5_000, idsPerQuestion: 1_000 });
 
 export interface DispatchSession {
   readonly nodeId: string;
@@ -20,6 +20,8 @@ export interface DispatchSession {
   outstanding(): string[];
   onCancelled(commandId: string): void;
   onFenced(): void;
+  /** What it was given failed: that ends this session and holds up no other. */
+  onRefused(error: unknown): void;
 }
 
 export interface DispatcherOptions {
@@ -37,24 +39,32 @@ interface Reader {
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #dirty = new Set<DispatchSession>();
+  /** Of those, the ones for which a command may have been cancelled: only they are asked about. */
+  readonly #poked = new Set<DispatchSession>();
   #running: Promise<void> | null = null;
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
   }
 
+  /** It has room, or is new. */
   wake(session: DispatchSession): void {
     this.#dirty.add(session);
     void this.run();
   }
 
-  wakeAll(sessions: Iterable<DispatchSession>): void {
-    for (const session of sessions) this.#dirty.add(session);
+  /** Its node's log changed, or may have. */
+  poke(sessions: Iterable<DispatchSession>): void {
+    for (const session of sessions) {
+      this.#dirty.add(session);
+      this.#poked.add(session);
+    }
     void this.run();
   }
 
   forget(session: DispatchSession): void {
     this.#dirty.delete(session);
+    this.#poked.delete(session);
   }
 
   /** Resolves when nothing is left to do. */
@@ -75,7 +85,7 @@ export class Dispatcher {
       const sessions = [...this.#dirty].slice(0, dispatchLimits.nodesPerRead);
       for (const session of sessions) this.#dirty.delete(session);
       try {
-        await this.#tellCancelled(sessions);
+        await this.#tellCancelled(sessions.filter((session) => this.#poked.delete(session)));
         await this.#deliver(sessions);
       } catch (error) {
         this.#options.onError(error);
@@ -110,7 +120,7 @@ export class Dispatcher {
         continue;
       }
       const rows = byNode.get(session.nodeId) ?? [];
-      const takesMore = rows.length === 0 || session.deliver(rows);
+      const takesMore = rows.length === 0 || deliverTo(session, rows);
       if (takesMore && rows.length === dispatchLimits.rowsPerNode) more.push({ session, afterSeq: (rows.at(-1) as QueuedCommand).seq });
     }
     return more;
@@ -119,8 +129,21 @@ export class Dispatcher {
   async #tellCancelled(sessions: readonly DispatchSession[]): Promise<void> {
     const senders = new Map<string, DispatchSession>();
     for (const session of sessions) for (const id of session.outstanding()) senders.set(id, session);
-    if (senders.size === 0) return;
-    for (const id of await this.#options.cancelledAmong([...senders.keys()])) senders.get(id)?.onCancelled(id);
+    const ids = [...senders.keys()];
+    for (let at = 0; at < ids.length; at += dispatchLimits.idsPerQuestion) {
+      const cancelled = await this.#options.cancelledAmong(ids.slice(at, at + dispatchLimits.idsPerQuestion));
+      for (const id of cancelled) senders.get(id)?.onCancelled(id);
+    }
+  }
+}
+
+/** @returns as `deliver`; false too for a session that failed on it */
+function deliverTo(session: DispatchSession, rows: readonly QueuedCommand[]): boolean {
+  try {
+    return session.deliver(rows);
+  } catch (error) {
+    session.onRefused(error);
+    return false;
   }
 }
 

@@ -36,6 +36,9 @@ export function parsePoke(payload: string | undefined): readonly string[] | 'swe
   }
 }
 
+/** `end` would wait for a peer that may never answer. */
+const cut = (client: Client): void => (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+
 export class Notifications {
   readonly #options: NotificationsOptions;
   readonly #canaryChannel: string;
@@ -67,8 +70,10 @@ export class Notifications {
   }
 
   async #listen(): Promise<void> {
+    let connected: Client | null = null;
     try {
       const client = await this.#options.connect();
+      connected = client;
       if (this.#isClosed) return void client.end().catch(() => undefined);
       client.on('notification', (message) => this.#onNotification(message));
       client.on('error', (error) => this.#lost(client, error));
@@ -82,6 +87,8 @@ export class Notifications {
       this.#options.onTrust();
       this.#options.onRevocation();
     } catch (error) {
+      // It may live although it did not listen: nobody would ever end it.
+      if (connected !== null && this.#client !== connected) cut(connected);
       this.#retry(error);
     }
   }
@@ -113,8 +120,7 @@ export class Notifications {
     this.#client = null;
     this.#onCanary = null;
     this.#cancelTimer();
-    // `end` would wait for a peer that may never answer.
-    (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+    cut(client);
     this.#retry(error);
   }
 

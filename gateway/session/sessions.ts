@@ -172,11 +172,8 @@ export class Sessions implements SessionHost<AgentSession> {
 
   /** A poke: these nodes, or all. */
   poke(nodeIds: readonly string[] | 'sweep'): void {
-    if (nodeIds === 'sweep') return this.#dispatcher.wakeAll(this.#byNode.values());
-    for (const nodeId of nodeIds) {
-      const session = this.#byNode.get(nodeId);
-      if (session !== undefined) this.#dispatcher.wake(session);
-    }
+    if (nodeIds === 'sweep') return this.#dispatcher.poke(this.#byNode.values());
+    this.#dispatcher.poke(nodeIds.map((nodeId) => this.#byNode.get(nodeId)).filter((session) => session !== undefined));
   }
 
   async refreshTrust(): Promise<void> {

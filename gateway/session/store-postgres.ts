@@ -4,7 +4,7 @@ import { ControlError } from '../../domain/errors.ts';
 import type { Database, Executor } from '../../drizzle/client.ts';
 import { readOpenCommands, recordBatch } from '../../drizzle/queries/dispatch.ts';
 import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
-import { readAllRevoked, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
+import { readAllRevoked, readRevocationCounter, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
 import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
 import type { OpenCommands, ReadCursor, RecordedBatch, SessionBatch, SessionStore, StoredDesiredState } from './store.ts';
@@ -21,7 +21,7 @@ export function createPostgresStore(db: Database, now: () => number): SessionSto
     publishedTrust: () => publishedTrust(db),
     findDesiredState: (nodeId) => findDesiredState(db, nodeId),
     readAllRevoked: () => readAllRevoked(db, now()),
-    readRevocationsAfter: (seq) => readRevocationsAfter(db, seq),
+    readRevocationsAfter: (seq) => readRevocations(db, seq),
   };
 }
 
@@ -62,6 +62,12 @@ async function record(db: Database, batch: SessionBatch, now: number): Promise<R
     unknown: results.unknown,
   };
 }
+
+/** The number first: what commits in between is above it, and read. */
+const readRevocations: (db: Executor, seq: number) => ReturnType<SessionStore['readRevocationsAfter']> = async (db, after) => {
+  const seq = await readRevocationCounter(db);
+  return { seq, revocations: await readRevocationsAfter(db, after) };
+};
 
 async function findDesiredState(db: Executor, nodeId: string): Promise<StoredDesiredState | null> {
   const spec = await findStoredSpec(db, nodeId);

@@ -69,5 +69,6 @@ export interface SessionStore {
   publishedTrust(): Promise<PublishedTrust | null>;
   findDesiredState(nodeId: string): Promise<StoredDesiredState | null>;
   readAllRevoked(): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;
-  readRevocationsAfter(seq: number): Promise<readonly Revocation[]>;
+  /** `seq`: the last number that was given out. */
+  readRevocationsAfter(seq: number): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;
 }

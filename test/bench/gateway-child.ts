@@ -38,7 +38,7 @@ const emptyStore: SessionStore = {
   publishedTrust: async () => null,
   findDesiredState: async () => null,
   readAllRevoked: async () => ({ seq: 0, revocations: [] }),
-  readRevocationsAfter: async () => [],
+  readRevocationsAfter: async () => ({ seq: 0, revocations: [] }),
 };
 
 async function startOurs({ key, cert, ca }: ChildConfig): Promise<number> {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { laneWindows } from '../../domain/commands/kinds.ts';
-import { Delivery } from '../../gateway/session/delivery.ts';
+import { commandKinds, laneWindows } from '../../domain/commands/kinds.ts';
+import { Delivery, deliveryLimits } from '../../gateway/session/delivery.ts';
 import { Dispatcher, type DispatchSession, dispatchLimits } from '../../gateway/session/dispatcher.ts';
 import type { QueuedCommand } from '../../gateway/session/store.ts';
 import { ManualScheduler } from './manual-scheduler.ts';
@@ -66,13 +66,34 @@ describe('delivery by cursor with a window per lane', () => {
     assert.equal(delivery.onEnd('c1'), true, 'the second waits');
     assert.deepEqual(read(delivery, log), [2]);
     assert.equal(delivery.onEnd('c2'), false, 'nothing waits');
-    assert.deepEqual(delivery.outstanding(), []);
+    assert.deepEqual(delivery.outstanding(0), []);
   });
 
   it('passes over what is too old, and over what a restricted session may not have', () => {
     const delivery = new Delivery();
     assert.deepEqual(read(delivery, [command(1, { deadline: 0 }), command(2)]), [2]);
     assert.deepEqual(read(new Delivery(), [command(1), command(2, { kind: 'daemon.upgrade' })], 'daemon.upgrade'), [2]);
+  });
+
+  it('keeps nothing of a command that can no longer run, and no more than a bound, of a node that never answers', () => {
+    const delivery = new Delivery();
+    const { timeoutMs } = commandKinds['inventory.refresh'];
+    for (let seq = 1; seq <= 2 * deliveryLimits.outstanding; seq += 1) {
+      assert.deepEqual(read(delivery, [command(seq, { deadline: 1_000 })]), [seq]);
+      if (seq !== 3) delivery.onAck(`c${seq}`);
+    }
+    const kept = delivery.outstanding(1_000 + timeoutMs - 1);
+    assert.equal(kept.length, deliveryLimits.outstanding);
+    assert.deepEqual([kept[0], kept.at(-1)], ['c3', `c${2 * deliveryLimits.outstanding}`], 'the oldest acknowledged ones go');
+    assert.deepEqual(delivery.outstanding(1_000 + timeoutMs), []);
+  });
+
+  it('gives the place of a command that was never acknowledged back when it can no longer run', () => {
+    const delivery = new Delivery();
+    const log = [command(1, { lane: 'power', deadline: 5 }), command(2, { lane: 'power' })];
+    assert.deepEqual(read(delivery, log), [1]);
+    assert.deepEqual(delivery.outstanding(5 + commandKinds['inventory.refresh'].timeoutMs), []);
+    assert.deepEqual(read(delivery, log), [2]);
   });
 
   it('gives a lane it does not know the narrowest window', () => {
@@ -147,13 +168,17 @@ class Session implements DispatchSession {
     this.sent.endRead(judgedTo);
     return this.takes > 0;
   }
-  outstanding = (): string[] => this.sent.outstanding();
+  outstanding = (): string[] => this.sent.outstanding(0);
   onCancelled(id: string): void {
     this.cancelled.push(id);
     this.sent.onEnd(id);
   }
   onFenced(): void {
     this.fenced = true;
+  }
+  readonly refused: unknown[] = [];
+  onRefused(error: unknown): void {
+    this.refused.push(error);
   }
 }
 
@@ -178,10 +203,48 @@ describe('the dispatcher', () => {
       store.epochs.set(nodeId, 1);
       store.enqueue(nodeId, { id: `for-${nodeId}` });
     }
-    dispatcher.wakeAll(sessions);
+    dispatcher.poke(sessions);
     await dispatcher.run();
     assert.ok(sessions.every(({ delivered, nodeId }) => delivered.length === 1 && delivered[0] === `for-${nodeId}`));
     assert.equal(store.counts.reads, 1);
+  });
+
+  it('asks for cancellations in bounded slices, and only of sessions that were poked', async () => {
+    const asked: number[] = [];
+    const dispatcher = new Dispatcher({
+      scheduler: new ManualScheduler(0),
+      read: async () => ({ commands: [], fenced: [] }),
+      cancelledAmong: async (ids) => {
+        asked.push(ids.length);
+        return ids.slice(0, 1);
+      },
+      onError: assert.ifError,
+    });
+    const session = new Session('node-1', 1);
+    session.outstanding = () => Array.from({ length: 2 * dispatchLimits.idsPerQuestion + 5 }, (_, at) => `c${at}`);
+    dispatcher.wake(session);
+    await dispatcher.run();
+    assert.deepEqual(asked, []);
+    dispatcher.poke([session]);
+    await dispatcher.run();
+    assert.deepEqual(asked, [dispatchLimits.idsPerQuestion, dispatchLimits.idsPerQuestion, 5]);
+    assert.deepEqual(session.cancelled, ['c0', `c${dispatchLimits.idsPerQuestion}`, `c${2 * dispatchLimits.idsPerQuestion}`]);
+  });
+
+  it('a session that fails on what it is given holds up no other', async () => {
+    const { store, dispatcher, errors } = setUp();
+    const [bad, good] = [new Session('node-1', 1), new Session('node-2', 1)];
+    bad.deliver = () => {
+      throw new Error('not sendable');
+    };
+    for (const { nodeId } of [bad, good]) {
+      store.epochs.set(nodeId, 1);
+      store.enqueue(nodeId, { id: `for-${nodeId}` });
+    }
+    dispatcher.poke([bad, good]);
+    await dispatcher.run();
+    assert.deepEqual([good.delivered, errors], [['for-node-2'], []]);
+    assert.equal(String(bad.refused[0]), 'Error: not sendable');
   });
 
   it('reads past a long row of a lane that waits', async () => {
@@ -248,11 +311,11 @@ describe('the dispatcher', () => {
     store.epochs.set('node-1', 1);
     store.enqueue('node-1', { id: 'a' });
     const session = new Session('node-1', 1);
-    dispatcher.wake(session);
+    dispatcher.poke([session]);
     await dispatcher.run();
     store.cancel('a');
     for (let poke = 0; poke < 2; poke += 1) {
-      dispatcher.wake(session);
+      dispatcher.poke([session]);
       await dispatcher.run();
     }
     assert.deepEqual(session.cancelled, ['a']);

@@ -85,6 +85,19 @@ describe('the revocation feed', () => {
     feed.close();
   });
 
+  it('H-16 reads everything again when the database gives numbers below its own: it was restored', async () => {
+    const { store, told, reads, feed, pass } = setUp();
+    for (const serial of ['01', '02', '03']) store.revoke('ca', serial);
+    await feed.start();
+    store.revocations.length = 1;
+    await pass(1_000);
+    assert.deepEqual([reads.all, feed.seq], [2, 1]);
+    store.revoke('ca', '04');
+    await pass(1_000);
+    assert.deepEqual([told, feed.isRevoked({ issuer: 'ca', serial: '04' })], [['01', '02', '03', '04'], true]);
+    feed.close();
+  });
+
   it('does not start without its first answer', async () => {
     const { store, feed } = setUp();
     store.takeAway();

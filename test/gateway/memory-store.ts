@@ -126,7 +126,7 @@ export class MemoryStore implements SessionStore {
     for (const other of this.sessions) if (other.nodeId === session.nodeId) other.endedAs ??= 'superseded';
     const epoch = (this.epochs.get(session.nodeId) ?? 0) + 1;
     this.epochs.set(session.nodeId, epoch);
-    this.sessions.push({ ...session, epoch, endedAs: null, lastSeenAt: session.now, reportedTrust: session.trustVersion });
+    this.sessions.push({ ...session, epoch, endedAs: null, lastSeenAt: session.now ?? 0, reportedTrust: session.trustVersion });
     return { epoch, ackedSeq: 0, identityGeneration: 1 };
   }
 
@@ -205,9 +205,9 @@ export class MemoryStore implements SessionStore {
     return { seq: this.revocations.length, revocations: [...this.revocations] };
   }
 
-  async readRevocationsAfter(seq: number): Promise<Revocation[]> {
+  async readRevocationsAfter(seq: number): Promise<{ seq: number; revocations: Revocation[] }> {
     await this.#enter('readRevocationsAfter');
-    return this.revocations.filter((revocation) => revocation.seq > seq);
+    return { seq: this.revocations.at(-1)?.seq ?? 0, revocations: this.revocations.filter((revocation) => revocation.seq > seq) };
   }
 
   #find(id: string): StoredCommand[] {

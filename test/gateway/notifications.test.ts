@@ -105,4 +105,35 @@ describe('the listening connection', function () {
     await eventually('it listens again', () => notifications.isListening);
     await notifications.close();
   });
+
+  it('leaves no connection behind when it is connected but cannot listen', async () => {
+    const scheduler = new ManualScheduler();
+    const clients: pg.Client[] = [];
+    const ended: boolean[] = [];
+    const notifications = new Notifications({
+      gatewayId: 'gw-1',
+      scheduler,
+      connect: async () => {
+        const client = new pg.Client({ connectionString: used.url });
+        await client.connect();
+        // Every statement fails from here on, and the connection lives.
+        await client.query('begin');
+        await client.query('select 1/0').catch(() => undefined);
+        client.on('end', () => void ended.push(true));
+        clients.push(client);
+        return client;
+      },
+      onPoke: () => undefined,
+      onTrust: () => undefined,
+      onRevocation: () => undefined,
+      onLost: () => undefined,
+    });
+    notifications.start();
+    for (const tries of [1, 2, 3]) {
+      await eventually('its connection ends', () => ended.length === tries);
+      scheduler.advance(listenTiming.retryMaxMs);
+    }
+    await notifications.close();
+    await eventually('all are ended', () => ended.length === clients.length);
+  });
 });

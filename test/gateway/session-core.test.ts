@@ -3,7 +3,7 @@ import { fromBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { SessionCore } from '../../gateway/session/core.ts';
 import { rejectReasonName } from '../../gateway/session/read-frames.ts';
-import { AgentFrameSchema, CommandOutcome, CommandRejectReason } from '../../proto/index.ts';
+import { AgentFrameSchema, bounds, CommandOutcome, CommandRejectReason } from '../../proto/index.ts';
 import { type AgentFrameInit, helloFrame } from '../harness/agent.ts';
 import { MemoryStore, trustOf } from './memory-store.ts';
 
@@ -164,7 +164,7 @@ describe('the session state machine', () => {
       core.onFrame(frameOf({ frame: { case: 'commandReject', value: { commandId, seq, reason: CommandRejectReason.MALFORMED } } }), 0, fx);
     reject('', 1n);
     reject('what an edited body says', 2n);
-    assert.deepEqual(core.outstanding(), [], 'both are settled');
+    assert.deepEqual(core.outstanding(0), [], 'both are settled');
     reject('x'.repeat(129), 77n);
     reject('', 0n);
     reject('', 2n ** 63n);
@@ -177,6 +177,21 @@ describe('the session state machine', () => {
       ],
     );
     assert.equal(core.phase, 'open');
+  });
+
+  it('settles a stored command that no frame can carry, and sends the ones behind it', () => {
+    const { core, fx } = opened();
+    fx.clear();
+    const store = new MemoryStore();
+    const sent = [store.enqueue('node-1', { id: 'a' }), store.enqueue('node-1', { id: 'b' }), store.enqueue('node-1', { id: 'c' })];
+    const [a, b, c] = sent as [(typeof sent)[0], (typeof sent)[0], (typeof sent)[0]];
+    const rows = [{ ...a, signature: new Uint8Array([0xff, 0xff]) }, { ...b, body: new Uint8Array(bounds.commandBody + 1) }, c];
+    core.deliver(rows, { now: 0, hasRoom: () => true }, fx);
+    assert.deepEqual(fx.names(), ['reject', 'reject', 'send command']);
+    const reject = { nodeId: 'node-1', epoch: 4, reason: 'malformed', detail: 'the stored command cannot be sent' };
+    assert.deepEqual(fx.effects[0], ['reject', { ...reject, commandId: 'a', seq: 1 }]);
+    assert.deepEqual(fx.effects[1], ['reject', { ...reject, commandId: 'b', seq: 2 }]);
+    assert.deepEqual(core.outstanding(0), ['c']);
   });
 
   it('REV-013 sends RevocationNotice as the last frame', () => {
