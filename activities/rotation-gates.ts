@@ -62,10 +62,11 @@ export async function judgeRollout(
   }
   const trustVersion = published.version;
   if (input.overrides.isForced(input.gate)) return { verdict: open, trustVersion, count: 0 };
-  const verdict = judgeProcesses(await ports.facts.processes(), {
+  const processes = await ports.facts.processes();
+  const verdict = judgeProcesses(processes, {
     bundleDigest: input.view.bundleDigest,
     publishedVersion: trustVersion,
-    now: ports.now(),
+    now: await ports.facts.now(),
   });
   return { verdict, trustVersion, count: verdict.kind === 'closed' ? verdict.behind.length : 0 };
 }
@@ -78,7 +79,7 @@ export async function judgeNodes(
   const trustVersion = input.version;
   if (input.overrides.isForced(input.gate)) return { verdict: open, trustVersion, count: 0 };
   const facts = await ports.facts.fleet({ version: input.version, excluded: input.overrides.excluded });
-  return { verdict: judgeFleet(facts, { version: input.version, now: ports.now() }), trustVersion, count: facts.behind };
+  return { verdict: judgeFleet(facts, { version: input.version, now: await ports.facts.now() }), trustVersion, count: facts.behind };
 }
 
 /**

@@ -36,6 +36,8 @@ export interface NodeVersion {
 /** One query each; the same facts that the CLI and doctor read. */
 export interface RotationFactsPort {
   publication(): Promise<Publication | null>;
+  /** The clock that heartbeats and presence are written by: of the database, not of this host. */
+  now(): Promise<number>;
   processes(): Promise<readonly ProcessFact[]>;
   fleet(input: { version: number; excluded: readonly string[] }): Promise<FleetFacts>;
   /** Every connected node, ordered by id: the gate's input as evidence. */

@@ -66,7 +66,9 @@ const fleetBefore = (earlier: readonly StageEvidence[]): FleetInput | null => {
 };
 
 async function processesNow(ports: RotationSigningPorts): Promise<StageFacts['processes']> {
-  const live = (await ports.facts.processes()).filter((process) => ports.now() - process.lastSeenAt <= processLiveWithinMs);
+  const processes = await ports.facts.processes();
+  const now = await ports.facts.now();
+  const live = processes.filter((process) => now - process.lastSeenAt <= processLiveWithinMs);
   return live.map(({ id, kind, bundleDigest, publishedVersionSeen }) => ({ id, kind, bundleDigest, publishedVersionSeen }));
 }
 

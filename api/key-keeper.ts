@@ -124,7 +124,7 @@ async function beat(options: KeyKeeperOptions, state: State): Promise<void> {
     bundleGeneration: identity.generation,
     trustVersionSeen: null,
   };
-  await recordHeartbeat(db, heartbeat, now()).catch((error: unknown) => log.warn({ err: error }, 'heartbeat not recorded'));
+  await recordHeartbeat(db, heartbeat).catch((error: unknown) => log.warn({ err: error }, 'heartbeat not recorded'));
 }
 
 async function publish({ db, floorOption, times, process, log, now }: KeyKeeperOptions, state: State, digest: string): Promise<void> {

@@ -111,7 +111,7 @@ function createHeartbeat(
   let cancel: () => void = () => undefined;
   const beat = async (trustVersionSeen: number | null): Promise<void> => {
     try {
-      await recordHeartbeat(database, { ...fixed, trustVersionSeen }, scheduler.now());
+      await recordHeartbeat(database, { ...fixed, trustVersionSeen });
     } catch (err) {
       log.warn({ err }, 'the heartbeat was not recorded');
     }

@@ -1,7 +1,7 @@
 /** Which processes of the control plane live, and which bundle each runs (H-02). */
 import { asc, eq } from 'drizzle-orm';
 import type { ProcessFact } from '../domain/rotation/gates.ts';
-import { type Executor, instant } from '../drizzle/client.ts';
+import { type Executor, instantOrNull } from '../drizzle/client.ts';
 import { controlProcesses } from '../drizzle/schema/index.ts';
 
 export type ProcessKind = 'api' | 'gateway' | 'worker-control' | 'worker-signing';
@@ -23,14 +23,14 @@ export interface ProcessHeartbeat {
 const beat = {
   name: 'process-heartbeat',
   text: `insert into control_processes (id, kind, host, pid, version, bundle_digest, bundle_generation, trust_version_seen, started_at, last_seen_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9::timestamptz, clock_timestamp()), coalesce($9::timestamptz, clock_timestamp()))
          on conflict (id) do update set bundle_digest = excluded.bundle_digest, bundle_generation = excluded.bundle_generation,
            trust_version_seen = excluded.trust_version_seen, version = excluded.version,
            last_seen_at = greatest(control_processes.last_seen_at, excluded.last_seen_at)`,
 };
 
-/** Says that this process lives, and with what. Every 10 s, and at once when its bundle changes. */
-export async function recordHeartbeat(db: Executor, process: ProcessHeartbeat, now: number): Promise<void> {
+/** Says that this process lives, and with what. Every 10 s, and at once when its bundle changes. By the database's clock unless `now` is given. */
+export async function recordHeartbeat(db: Executor, process: ProcessHeartbeat, now?: number): Promise<void> {
   await db.query(beat, [
     process.id,
     process.kind,
@@ -40,7 +40,7 @@ export async function recordHeartbeat(db: Executor, process: ProcessHeartbeat, n
     process.bundleDigest,
     process.bundleGeneration,
     process.trustVersionSeen,
-    instant(now),
+    instantOrNull(now),
   ]);
 }
 

@@ -43,7 +43,7 @@ async function build(parts: WorkerParts): Promise<void> {
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
   const ends = createLocalEnds();
-  const gates = { now, facts: createRotationFacts({ db, now }), reads: createRotationReads({ db }) };
+  const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
   const activities = activitiesOf(taskQueues.control, [
     createRotationControlActivities({ ...gates, overrides: createOverrideWriter({ db, now }) }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
@@ -61,7 +61,6 @@ async function build(parts: WorkerParts): Promise<void> {
   const heartbeat = await startHeartbeat({
     db,
     log,
-    now,
     kind: 'worker-control',
     processId: newProcessId('worker-control'),
     bundle: () => null,

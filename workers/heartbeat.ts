@@ -2,13 +2,13 @@
 import { hostname } from 'node:os';
 import { second } from '../domain/time.ts';
 import type { Database } from '../drizzle/client.ts';
+import { databaseNow } from '../drizzle/queries/clock.ts';
 import type { ServiceLog } from '../services/log.ts';
 import { listProcesses, type ProcessKind, type ProcessRow, recordHeartbeat, removeProcess } from '../services/processes.ts';
 
 export interface ProcessHeartbeatOptions {
   readonly db: Database;
   readonly log: ServiceLog;
-  readonly now: () => number;
   readonly kind: ProcessKind;
   readonly processId: string;
   /** null for a process that holds no bundle. */
@@ -30,27 +30,25 @@ export const newProcessId = (kind: ProcessKind): string => `${kind}@${hostname()
 
 /** The first beat is written before it returns: a gate that runs next already waits for this process. */
 export async function startHeartbeat(options: ProcessHeartbeatOptions): Promise<Heartbeat> {
-  const { db, log, now, kind, processId, bundle, trustVersionSeen } = options;
+  const { db, log, kind, processId, bundle, trustVersionSeen } = options;
   const beat = async (): Promise<void> => {
     const running = bundle();
-    await recordHeartbeat(
-      db,
-      {
-        id: processId,
-        kind,
-        host: hostname(),
-        pid: process.pid,
-        version,
-        bundleDigest: running?.digest ?? null,
-        bundleGeneration: running?.generation ?? null,
-        trustVersionSeen: (await trustVersionSeen?.()) ?? null,
-      },
-      now(),
-    );
+    await recordHeartbeat(db, {
+      id: processId,
+      kind,
+      host: hostname(),
+      pid: process.pid,
+      version,
+      bundleDigest: running?.digest ?? null,
+      bundleGeneration: running?.generation ?? null,
+      trustVersionSeen: (await trustVersionSeen?.()) ?? null,
+    });
   };
   const beatAndTidy = async (): Promise<void> => {
     await beat();
-    const gone = (await listProcesses(db)).filter((row) => row.kind === kind && diedHere(row, now()));
+    const rows = await listProcesses(db);
+    const now = await databaseNow(db);
+    const gone = rows.filter((row) => row.kind === kind && diedHere(row, now));
     for (const row of gone) await removeProcess(db, row.id);
   };
   const report = (error: unknown): void => log.warn({ err: error }, 'the heartbeat was not written; trying again');

@@ -52,7 +52,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
     generation: running.current().generation,
   });
   const worker = counted(createWorkerKeyring({ db, processId, bundle: running.current, times, now }), health.registry);
-  const heartbeat = await startHeartbeat({ db, log, now, kind: 'worker-signing', processId, bundle: identity });
+  const heartbeat = await startHeartbeat({ db, log, kind: 'worker-signing', processId, bundle: identity });
   closing.push(() => heartbeat.stop());
   running.onChange(() => void heartbeat.beat());
   // Not fresh is no reason to stay down: the process says so, signs nothing, and works again when it is repaired (C22).
@@ -65,7 +65,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       now,
       times,
       resign,
-      facts: createRotationFacts({ db, now }),
+      facts: createRotationFacts({ db }),
       reads: createRotationReads({ db }),
       roots: createCommandRoots({ db, now, running }),
       evidence: createEvidence({ db, running }),

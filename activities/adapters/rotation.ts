@@ -1,6 +1,7 @@
 /** The rotation's ports over PostgreSQL (services/) and the key bundle (pki/). */
 import { ControlError } from '../../domain/errors.ts';
 import type { Database } from '../../drizzle/client.ts';
+import { databaseNow } from '../../drizzle/queries/clock.ts';
 import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
 import { connectedNodeVersions, fleetFacts } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
@@ -28,14 +29,15 @@ export interface DatabasePorts extends Clock {
   readonly db: Database;
 }
 
-export const createRotationFacts = ({ db, now }: DatabasePorts): RotationFactsPort => ({
+export const createRotationFacts = ({ db }: Pick<DatabasePorts, 'db'>): RotationFactsPort => ({
   publication: async () => {
     const published = await publishedTrust(db);
     return published === null ? null : { version: published.version, digest: published.digest };
   },
+  now: () => databaseNow(db),
   processes: () => listProcesses(db),
-  fleet: ({ version, excluded }) => fleetFacts(db, { version, excluded, now: now() }),
-  connectedVersions: () => connectedNodeVersions(db, { now: now() }),
+  fleet: ({ version, excluded }) => fleetFacts(db, { version, excluded }),
+  connectedVersions: () => connectedNodeVersions(db, {}),
   lastWorkerNotAfter: (rootId) => lastWorkerNotAfter(db, rootId),
 });
 

@@ -7,7 +7,7 @@
  * neither a serial that was signed but never stored, nor one that was revoked before this gateway heard of it, gets in.
  */
 import { ControlError } from '../../domain/errors.ts';
-import { type Database, type Executor, instant } from '../client.ts';
+import { type Database, type Executor, instant, instantOrNull } from '../client.ts';
 import { lockNode, type NodeFacts, writeCapabilityLabels } from './nodes.ts';
 
 export { connectedNodeVersions, fleetFacts } from './fleet.ts';
@@ -33,7 +33,8 @@ export interface NewSession {
   readonly epochSeen?: number;
   readonly approverSetEpoch?: number | null;
   readonly approverSetSha256?: Uint8Array | null;
-  readonly now: number;
+  /** null: the database's own clock, which presence is written and judged by. A number puts a time of one's own in its place. */
+  readonly now: number | null;
 }
 
 export interface OpenedSession {
@@ -47,11 +48,12 @@ interface CertRow {
   readonly nodeId: string;
   readonly generation: number;
   readonly revokedAt: number | null;
+  readonly readAt: number;
 }
 
 const findCertificate = {
   name: 'session-certificate',
-  text: `select node_id as "nodeId", generation, revoked_at as "revokedAt" from node_certs
+  text: `select node_id as "nodeId", generation, revoked_at as "revokedAt", clock_timestamp() as "readAt" from node_certs
          where issuer = $1 and serial = $2 and cert_der is not null`,
 };
 /** Above what the database knows and what the daemon has seen: after a restore, the database is the one that is behind. */
@@ -92,7 +94,7 @@ function checkNode(node: NodeFacts | undefined, session: NewSession): NodeFacts 
   return node;
 }
 
-function checkCertificate(cert: CertRow | undefined, node: NodeFacts, session: NewSession): void {
+function checkCertificate(cert: CertRow | undefined, node: NodeFacts, session: NewSession): CertRow {
   const name = `certificate ${session.certSerial}`;
   if (cert === undefined) return refuse('PERMISSION_DENIED', 'unknown-certificate', `${name} was not issued here`);
   if (cert.nodeId !== node.id) return refuse('PERMISSION_DENIED', 'foreign-certificate', `${name} belongs to another node than ${node.id}`);
@@ -104,6 +106,7 @@ function checkCertificate(cert: CertRow | undefined, node: NodeFacts, session: N
       `${name} is of identity generation ${cert.generation}, node ${node.id} is at ${node.identityGeneration}`,
     );
   }
+  return cert;
 }
 
 /**
@@ -115,8 +118,9 @@ export function openSession(db: Database, session: NewSession): Promise<OpenedSe
   return db.transaction(async (tx) => {
     const node = checkNode(await lockNode(tx, session.nodeId), session);
     const [cert] = await tx.query<CertRow>(findCertificate, [session.certIssuer, session.certSerial]);
-    checkCertificate(cert, node, session);
-    const now = instant(session.now);
+    const { readAt } = checkCertificate(cert, node, session);
+    const openedAt = session.now ?? readAt;
+    const now = instant(openedAt);
     const [queue] = await tx.query<{ epoch: number; ackedSeq: number }>(raiseEpoch, [
       node.id,
       session.gatewayId,
@@ -128,7 +132,7 @@ export function openSession(db: Database, session: NewSession): Promise<OpenedSe
     await tx.query(takePresence, [node.id, session.sessionId, now, session.trustVersion]);
     await tx.query(endEarlier, [node.id, now]);
     await tx.query(insertSession, sessionValues(session, epoch, now));
-    await writeCapabilityLabels(tx, { nodeId: node.id, capabilities: session.capabilities, now: session.now });
+    await writeCapabilityLabels(tx, { nodeId: node.id, capabilities: session.capabilities, now: openedAt });
     return { epoch, ackedSeq, identityGeneration: node.identityGeneration };
   });
 }
@@ -195,7 +199,9 @@ export interface SessionTouch {
 
 const touch = {
   name: 'session-touch',
-  text: `with input as (select * from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
+  text: `with input as (select t.id, t.seen + coalesce(clock_timestamp() - $7::timestamptz, interval '0') as seen, t.trust_version,
+               t.daemon_version, t.set_epoch, t.set_sha256
+             from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
              as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256)),
            present as (update node_presence p set last_seen_at = greatest(p.last_seen_at, t.seen),
                trust_version = greatest(p.trust_version, t.trust_version)
@@ -213,10 +219,16 @@ const touch = {
 /**
  * Writes presence and reports of many sessions in one statement.
  *
+ * @param callersNow what the clock says that `lastSeenAt` was taken from: the instants are moved to the database's clock, so that
+ *   gateways on hosts whose clocks differ write presence that can be compared; null: they are of that clock already
  * @returns the ids of sessions that have ended meanwhile (a newer one of the node took over, or the node was revoked): the
  *   caller closes them
  */
-export async function touchSessions(db: Executor, touches: readonly SessionTouch[]): Promise<{ readonly ended: readonly string[] }> {
+export async function touchSessions(
+  db: Executor,
+  touches: readonly SessionTouch[],
+  callersNow: number | null = null,
+): Promise<{ readonly ended: readonly string[] }> {
   if (touches.length === 0) return { ended: [] };
   const merged = [...mergeTouches(touches).values()];
   const rows = await db.query<{ id: string }>(touch, [
@@ -226,6 +238,7 @@ export async function touchSessions(db: Executor, touches: readonly SessionTouch
     merged.map((t) => t.daemonVersion ?? null),
     merged.map((t) => t.approverSetEpoch ?? null),
     merged.map((t) => t.approverSetSha256 ?? null),
+    instantOrNull(callersNow),
   ]);
   const written = new Set(rows.map((row) => row.id));
   return { ended: merged.map((t) => t.sessionId).filter((id) => !written.has(id)) };

@@ -12,9 +12,10 @@ import type { OpenCommands, ReadCursor, RecordedBatch, SessionBatch, SessionStor
 export function createPostgresStore(db: Database, now: () => number): SessionStore {
   return {
     endSessionsOf: async (gatewayId) => void (await endSessionsOf(db, { gatewayId, reason: 'gateway-restarted', now: now() })),
-    openSession: (session) => openSession(db, session),
+    // Presence of all gateways is judged by one clock, which is none of theirs.
+    openSession: (session) => openSession(db, { ...session, now: null }),
     endSession: (sessionId, reason) => endSession(db, { sessionId, reason, now: now() }),
-    touchSessions: (touches) => touchSessions(db, touches),
+    touchSessions: (touches) => touchSessions(db, touches, now()),
     readOpenCommands: (cursors, limitPerNode) => readOwned(db, cursors, limitPerNode),
     cancelledAmong: (ids) => readCancelled(db, ids),
     record: (batch) => record(db, batch, now()),

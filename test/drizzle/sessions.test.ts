@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { judgeFleet } from '../../domain/rotation/gates.ts';
 import { second } from '../../domain/time.ts';
+import { databaseNow } from '../../drizzle/queries/clock.ts';
 import {
   connectedNodeVersions,
   endSession,
@@ -12,6 +13,7 @@ import {
   openSessionsOf,
   touchSessions,
 } from '../../drizzle/queries/sessions.ts';
+import { listProcesses, recordHeartbeat } from '../../services/processes.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, certify, connect, enrol, newKey, refused, sessionOf, t0 } from '../services/support.ts';
@@ -253,5 +255,36 @@ describe('the fleet gate', () => {
       );
     await insert();
     await assert.rejects(insert(), refused('CONFLICT', /the row exists already/, 'duplicate'));
+  });
+});
+
+describe('presence and the clocks of hosts', () => {
+  const used = useDatabase();
+
+  it('ROT-025 is written and judged by the clock of the database, however far off those of the gateways are', async () => {
+    const node = await enrol(used.db, 'clocks');
+    const { sessionId } = await connect(used.db, node, { now: null, trustVersion: 1 });
+    const seen = async (): Promise<number> =>
+      (
+        await used.db.query<{ ageMs: number }>({
+          text: `select (extract(epoch from clock_timestamp() - last_seen_at) * 1000)::int as "ageMs" from node_presence where node_id = 'clocks'`,
+        })
+      )[0]!.ageMs;
+    assert.ok((await seen()) < 60_000);
+    for (const offMs of [-3_600_000, 3_600_000]) {
+      const itsNow = Date.now() + offMs;
+      await touchSessions(used.db, [{ sessionId, lastSeenAt: itsNow - 5_000 }], itsNow);
+      assert.ok(Math.abs(await seen()) < 60_000, `a gateway ${offMs} ms off`);
+    }
+    assert.equal((await fleetFacts(used.db, { version: 2 })).behind, 1);
+    assert.deepEqual(await connectedNodeVersions(used.db, {}), [{ nodeId: 'clocks', trustVersion: 1 }]);
+  });
+
+  it('H-02 a heartbeat is stamped by the database too', async () => {
+    const fixed = { kind: 'worker-signing', host: 'h', pid: 1, version: '', bundleGeneration: 1, trustVersionSeen: null } as const;
+    await recordHeartbeat(used.db, { ...fixed, id: 'w@h:1', bundleDigest: 'd' });
+    const [row] = await listProcesses(used.db);
+    const now = await databaseNow(used.db);
+    assert.ok(row !== undefined && row.lastSeenAt <= now && now - row.lastSeenAt < 30_000);
   });
 });

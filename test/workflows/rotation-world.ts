@@ -95,6 +95,7 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
 
   readonly facts: RotationSigningPorts['facts'] = {
     publication: async () => this.published,
+    now: async () => this.now(),
     processes: async () => this.processes$.map((process) => ({ ...process, lastSeenAt: Math.min(process.lastSeenAt, this.now()) })),
     fleet: async ({ version, excluded }) => {
       await this.before('facts.fleet');
