@@ -1,10 +1,10 @@
 /** What evidence is made of: one spelling for a value, one hash for a list. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import type { ControlError } from '../../../domain/errors.ts';
 import { type CanonicalValue, canonicalJson, parseCanonicalJson } from '../../../pki/audit/canonical-json.ts';
 import { merkleRoot } from '../../../pki/audit/merkle.ts';
+import { describeVectors, readJsonVectors } from '../x509/vectors.ts';
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
@@ -14,13 +14,10 @@ const refused = (code: string, message: RegExp) => (error: unknown) => {
   return true;
 };
 
-describe('the Merkle root', () => {
-  const vectors = JSON.parse(
-    readFileSync(new URL('../../../../shared/vectors/merkle-rfc6962/known-roots.json', import.meta.url), 'utf8'),
-  ) as {
-    leafInputsHex: string[];
-    rootsBySize: string[];
-  };
+const knownRoots = ['merkle-rfc6962', 'known-roots.json'];
+
+describeVectors('the Merkle root', knownRoots, () => {
+  const vectors = readJsonVectors(...knownRoots) as { leafInputsHex: string[]; rootsBySize: string[] };
   const leaves = vectors.leafInputsHex.map((leaf) => new Uint8Array(Buffer.from(leaf, 'hex')));
 
   for (const [size, root] of vectors.rootsBySize.entries()) {
