@@ -16,7 +16,8 @@ export interface RootsView {
 /** The deployment's command roots behind their compare-and-swap; each step is one of domain/rotation/stages.ts. */
 export interface CommandRootsPort {
   read(): Promise<RootsView>;
-  add(input: { rotationId: string }): Promise<RootsView>;
+  /** `refuse` is asked in every attempt of the compare-and-swap; what it throws leaves the bundle as it is. */
+  add(input: { rotationId: string; refuse: () => Promise<void> }): Promise<RootsView>;
   switch(input: { rotationId: string }): Promise<RootsView>;
   /** `root`: the one that was judged; refused when an abort has exchanged the roles since. */
   drop(input: { rotationId: string; root?: string; opensAt: number; forcedReason: string }): Promise<RootsView>;

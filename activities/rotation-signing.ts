@@ -45,8 +45,9 @@ export function createRotationSigningActivities(ports: RotationSigningPorts): Ro
     },
 
     async addCommandRoot({ rotationId }) {
-      await refuseAborted(ports, rotationId);
-      const view = await ports.roots.add({ rotationId });
+      const refuse = (): Promise<void> => refuseAborted(ports, rotationId);
+      const view = await ports.roots.add({ rotationId, refuse });
+      await undoLateAdd(ports, rotationId, view);
       await writeEvidence(ports, { rotationId, stage: 'add', view });
       return rootsOf(view.roots, rotationId);
     },
@@ -176,6 +177,17 @@ async function assertMayDrop(
   const verdict = judgeDrop(facts, ports.times);
   if (verdict.kind === 'closed') notYet({ ...verdict, retryAfterMs: Math.min(opensAt - facts.now, hour) }, currentWait());
   return opensAt;
+}
+
+/**
+ * An abort that was recorded while the root was being written found nothing to take back and is over: the add takes itself back.
+ * One that is recorded from here on finds the root.
+ */
+async function undoLateAdd(ports: RotationSigningPorts, rotationId: string, { roots }: RootsView): Promise<void> {
+  const { abort } = await readOverrides(ports, rotationId);
+  if (abort === undefined || roots.rotation?.id !== rotationId) return;
+  await takeBack(ports, rotationId, abort);
+  await refuseAborted(ports, rotationId);
 }
 
 /** The workflow cuts the step when an abort comes; this holds it back when the abort is recorded but the cut is still on its way. */

@@ -79,7 +79,11 @@ export function createCommandRoots({ db, now, running }: DatabasePorts & { runni
   };
   return {
     read: async () => viewOf(await running.refresh()),
-    add: ({ rotationId }) => step((bundle) => bundles.addCommandRoot(bundle, { rotationId, now: now() })),
+    add: ({ rotationId, refuse }) =>
+      step(async (bundle) => {
+        await refuse();
+        return bundles.addCommandRoot(bundle, { rotationId, now: now() });
+      }),
     switch: ({ rotationId }) => step((bundle) => bundles.switchCommandRoot(bundle, { rotationId, now: now() })),
     drop: (input) => step((bundle) => bundles.dropCommandRoot(bundle, { ...input, now: now() })),
     abort: (input) => step((bundle) => bundles.abortCommandRotation(bundle, { ...input, now: now() })),

@@ -111,6 +111,27 @@ describe("the rotation's gates at the act", () => {
     assert.deepEqual(world.effects, ['add', 'abort']);
   });
 
+  for (const [moment, effects] of [
+    ['roots.add.swap', []],
+    ['roots.add', ['add', 'abort']],
+  ] as const) {
+    it(`H-04 an abort recorded at ${moment} leaves no root behind, though it found nothing to take back`, async () => {
+      const world = new RotationWorld();
+      world.follows = false;
+      const signing = createRotationSigningActivities(world);
+      let isDue = true;
+      world.before = async (name) => {
+        if (name !== moment || !isDue) return;
+        isDue = false;
+        override(world, { kind: 'abort' });
+        assert.deepEqual(await inActivity(() => signing.abortCommandRotation({ rotationId })), { kind: 'nothing' });
+      };
+      assert.equal((await refusal(() => signing.addCommandRoot({ rotationId }))).reason, 'abort-recorded');
+      assert.deepEqual(world.effects, effects);
+      assert.deepEqual([world.roots$.roots.length, world.roots$.rotation], [1, null]);
+    });
+  }
+
   for (const published of [false, true]) {
     it(`C12 an abort is ordered above the version of the add, ${published ? 'which is published' : 'also when that is still to be published'}`, async () => {
       const { world } = await added();

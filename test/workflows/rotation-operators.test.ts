@@ -160,7 +160,7 @@ describe('rotateCommandRoot: operators', function () {
 
   it('a rotation that was begun by hand is not ours: the start fails and says what to do', async () => {
     const world = new RotationWorld();
-    await world.roots.add({ rotationId: 'cli/ann' });
+    await world.roots.add({ rotationId: 'cli/ann', refuse: async () => undefined });
     const handle = await begin(world);
     const failure = await handle.result().then(
       () => undefined,

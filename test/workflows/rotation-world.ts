@@ -84,10 +84,13 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
       await this.before('roots.read');
       return this.#view();
     },
-    add: ({ rotationId }) =>
-      this.#step('add', () =>
+    add: async ({ rotationId, refuse }) => {
+      await this.before('roots.add.swap');
+      await refuse();
+      return this.#step('add', () =>
         addRoot(this.roots$, { rotationId, newRoot: sha256(`root ${rotationId} ${this.#newRoots++}`), now: this.now() }),
-      ),
+      );
+    },
     switch: ({ rotationId }) => this.#step('switch', () => switchRoot(this.roots$, { rotationId, now: this.now() })),
     drop: (input) => this.#step('drop', () => dropRoot(this.roots$, { ...input, now: this.now() })),
     abort: ({ rotationId }) => this.#step('abort', () => abortRotation(this.roots$, { rotationId, now: this.now() })),
