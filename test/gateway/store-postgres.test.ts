@@ -57,7 +57,14 @@ describe('the session store over PostgreSQL', () => {
     const { epoch } = await connect(used.db, node);
     for (const nodeId of ['nameless', 'nameless-other']) await enqueue(nodeId, `${nodeId}/1`);
     const reject = { nodeId: 'nameless', epoch, commandId: '', reason: 'malformed', detail: 'the body does not decode' };
-    const batch = { acks: [], results: [], rejects: [{ ...reject, seq: 9 }, { ...reject, seq: 1 }] };
+    const batch = {
+      acks: [],
+      results: [],
+      rejects: [
+        { ...reject, seq: 9 },
+        { ...reject, seq: 1 },
+      ],
+    };
     assert.deepEqual(await store().record(batch), { settled: [], fenced: [], unknown: [] });
     const rows = await used.db.query<{ id: string; state: number; reason: string | null }>({
       text: `select id, state, reject_reason as reason from node_commands where node_id like 'nameless%' order by id`,
