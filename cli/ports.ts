@@ -3,6 +3,7 @@
  * never loads the Temporal client, and `rotation verify FILE` opens no connection at all.
  */
 import type { StuckItem } from '../api/stuck.ts';
+import type { ControlError } from '../domain/errors.ts';
 import { createOperatorClient, type OperatorClient } from './api-client.ts';
 import type { Finding } from './doctor/finding.ts';
 import type { CliIo } from './io.ts';
@@ -19,6 +20,8 @@ export interface Ports {
   examine(pki: string | null): Promise<Finding[]>;
   /** What Temporal alone knows of what waits. @throws UNAVAILABLE */
   stuckWorkflows(): Promise<StuckItem[]>;
+  /** Why a run ended before it sent its commands; null while it runs, or when nobody knows. */
+  runFailure(workflowId: string): Promise<ControlError | null>;
 }
 
 export function createPorts(io: CliIo): Ports {
@@ -30,6 +33,7 @@ export function createPorts(io: CliIo): Ports {
     rotation: async () => (await import('./temporal-rotation.ts')).connectRotation(settings.temporalEnv()),
     examine: async (pki) =>
       (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, now: io.now }),
+    runFailure: async (workflowId) => (await import('./run-failure.ts')).findRunFailure(settings.temporalEnv(), workflowId),
     stuckWorkflows: async () => {
       const [{ connectTemporal }, { createOperatorWorkflows }] = await Promise.all([
         import('./temporal.ts'),

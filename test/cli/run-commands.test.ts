@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { type CommandsRunOptions, commandsRunRun } from '../../cli/commands/commands/run.ts';
 import { commandsShowRun } from '../../cli/commands/commands/show.ts';
-import type { ControlError } from '../../domain/errors.ts';
+import { ControlError } from '../../domain/errors.ts';
 import { aCommand, createDeployment, type FakeDeployment, type RunningApi, startApi } from '../api/support.ts';
 import { createTestIo, createTestPorts, envFor, type TestIo, type TestIoOptions } from './support.ts';
 
@@ -58,6 +58,15 @@ command/once/node-b  node-b  inventory.refresh  done   5 s ago  in 2000 ms
 `,
       );
       assert.equal(io.slept.length, 3);
+    });
+
+    it('a run that was refused before it sent anything ends with why, instead of waiting for ever', async () => {
+      deployment.commands = [];
+      const io = createTestIo({ env: envFor(api.url) });
+      const why = new ControlError('NOT_FOUND', 'no node is called node-b');
+      const ports = createTestPorts(io, { runFailure: async (id) => (io.slept.length < 20 || id !== 'command/once' ? null : why) });
+      await assert.rejects(commandsRunRun(run, ports), refusal('NOT_FOUND', /^no node is called node-b$/));
+      assert.ok(io.slept.length < 30, String(io.slept.length));
     });
 
     it('fails when one did not succeed, after showing all', async () => {

@@ -106,12 +106,18 @@ function assertTargets({ nodes, all }: CommandsRunOptions): void {
 }
 
 const lookEveryMs = 500;
+/** Commands that have not come by now are asked for at Temporal: their workflow may have been refused. */
+const looksBeforeAsking = 6;
 
-async function waitForEnd(options: CommandsRunOptions, { io, api }: Ports, workflowId: string): Promise<void> {
+async function waitForEnd(options: CommandsRunOptions, { io, api, runFailure }: Ports, workflowId: string): Promise<void> {
   const expected = options.all ? 1 : new Set(options.nodes).size;
   let commands: CommandAnswer[] = [];
-  for (;;) {
+  for (let looks = 1; ; looks++) {
     commands = await commandsOf(api, workflowId);
+    if (commands.length < expected && looks % looksBeforeAsking === 0) {
+      const failure = await runFailure(workflowId);
+      if (failure !== null) throw failure;
+    }
     if (commands.length >= expected && commands.every(({ state }) => isFinished(state as never))) break;
     if (io.signal.aborted) {
       throw new ControlError('CANCELLED', 'stopped waiting; the command itself goes on', {
