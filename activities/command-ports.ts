@@ -37,6 +37,8 @@ export interface CommandLogPort {
   expire(): Promise<number>;
   /** Finished commands that someone waits for and whose completion is not on its way. */
   queueLostCompletions(): Promise<number>;
+  /** Lets rows go that nothing reads any more; a batch a call. */
+  prune(): Promise<number>;
 }
 
 export interface CommandControlPorts extends Clock {

@@ -32,7 +32,7 @@ export interface CommandControlActivities {
   awaitCommand(input: { commandId: string }): Promise<CommandEndReport>;
   awaitCommands(input: Selection): Promise<CommandsReport>;
   cancelCommands(input: Selection): Promise<{ cancelled: number }>;
-  reconcile(): Promise<{ expired: number; completionsQueued: number }>;
+  reconcile(): Promise<{ expired: number; completionsQueued: number; pruned: number }>;
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
 
@@ -85,7 +85,8 @@ export function createCommandControlActivities(ports: CommandControlPorts): Comm
     },
 
     async reconcile() {
-      return { expired: await commands.expire(), completionsQueued: await commands.queueLostCompletions() };
+      const [expired, completionsQueued] = [await commands.expire(), await commands.queueLostCompletions()];
+      return { expired, completionsQueued, pruned: await commands.prune() };
     },
   });
 }

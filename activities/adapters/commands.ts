@@ -5,6 +5,7 @@ import { commandStateName, commandStates } from '../../domain/commands/states.ts
 import { ControlError } from '../../domain/errors.ts';
 import { type CommandStatus, cancelCommand, findCommand, reconcileCommands } from '../../services/command-ends.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';
+import { pruneFinished } from '../../services/housekeeping.ts';
 import { registerWait, sweepLostCompletions } from '../../services/outbox.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
 import type { CommandCounts, CommandLogPort, CommandSigningPorts, CommandView } from '../command-ports.ts';
@@ -70,6 +71,7 @@ export function createCommandLog({ db, now, poke }: DatabasePorts & { poke?: Pok
     },
     expire: async () => (await reconcileCommands(db, { now: now(), ...(poke === undefined ? {} : { poke }) })).expired,
     queueLostCompletions: async () => (await sweepLostCompletions(db, { now: now(), limit: 500 })).length,
+    prune: async () => Object.values(await pruneFinished(db, { now: now() })).reduce((sum, rows) => sum + rows, 0),
   };
 }
 

@@ -32,8 +32,9 @@ export const responseHeaders: OutgoingHttpHeaders = Object.freeze({ ':status': 2
 export const okTrailers: OutgoingHttpHeaders = Object.freeze({ 'grpc-status': '0' });
 
 /** The trailers of a refusal; pushback under both names that clients read (TRN-045). */
-export function refusalTrailers({ grpc, message, reason, pushbackMs }: WireRefusal): OutgoingHttpHeaders {
+export function refusalTrailers({ grpc, message, reason, pushbackMs, serverTimeMs }: WireRefusal): OutgoingHttpHeaders {
   const trailers: OutgoingHttpHeaders = { 'grpc-status': String(grpc), 'grpc-message': encodeGrpcMessage(message), 'x-bc-reason': reason };
+  if (serverTimeMs !== undefined) trailers['x-bc-server-time-ms'] = String(serverTimeMs);
   if (pushbackMs === null) return trailers;
   return { ...trailers, 'grpc-retry-pushback-ms': String(pushbackMs), 'retry-after': String(Math.ceil(pushbackMs / 1_000)) };
 }

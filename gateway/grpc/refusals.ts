@@ -80,6 +80,8 @@ export interface WireRefusal {
   readonly reason: string;
   readonly message: string;
   readonly pushbackMs: number | null;
+  /** The server's clock, where the peer's was what was wrong (H-14). */
+  readonly serverTimeMs?: number;
 }
 
 /** The one translator of this edge: any thrown value → what the peer is told. */
@@ -90,7 +92,9 @@ export function toWireRefusal(error: unknown, random: () => number): WireRefusal
   const exact = error.details['pushbackMs'];
   const pushbackMs = typeof exact === 'number' ? exact : jittered(known?.pushbackMs ?? defaultPushback(error.code), random);
   const name = typeof reason === 'string' && /^[a-z][a-z0-9-]{0,63}$/.test(reason) ? reason : kebab(error.code);
-  return onWire(name, { code: error.code, message: error.message }, pushbackMs);
+  const wire = onWire(name, { code: error.code, message: error.message }, pushbackMs);
+  const serverTimeMs = error.details['serverTimeMs'];
+  return Number.isSafeInteger(serverTimeMs) ? { ...wire, serverTimeMs: serverTimeMs as number } : wire;
 }
 
 const onWire = (reason: string, { code, message }: RefusalRow, pushbackMs: number | null): WireRefusal => ({

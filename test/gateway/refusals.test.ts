@@ -1,6 +1,7 @@
 /** One test per row of the table (TRN-044): each refusal is provoked over real TLS and read off the wire. */
 import assert from 'node:assert/strict';
 import { ControlError, errorTable } from '../../domain/errors.ts';
+import { refusalTrailers } from '../../gateway/grpc/metadata.ts';
 import { type RefusalReason, type RefusalRow, refusal, refusalTable, toWireRefusal } from '../../gateway/grpc/refusals.ts';
 import { peerChainOf } from '../../gateway/tls/peer.ts';
 import { encodeMessage, RenewRequestSchema } from '../../proto/index.ts';
@@ -271,8 +272,12 @@ describe('TRN-044 refusals on the wire, one per row', () => {
   });
 
   it('what comes from the control plane keeps its code and reason, and gets a wait when a retry can help', () => {
-    const skew = toWireRefusal(new ControlError('CLOCK_SKEW', 'the clock is off', { details: { reason: 'clock-skew' } }), () => 0.5);
-    assert.deepEqual(skew, { grpc: 16, http: 401, reason: 'clock-skew', message: 'the clock is off', pushbackMs: 3_000 });
+    const skew = toWireRefusal(
+      new ControlError('CLOCK_SKEW', 'the clock is off', { details: { reason: 'clock-skew', serverTimeMs: 7 } }),
+      () => 0.5,
+    );
+    assert.deepEqual(skew, { grpc: 16, http: 401, reason: 'clock-skew', message: 'the clock is off', pushbackMs: 3_000, serverTimeMs: 7 });
+    assert.equal(refusalTrailers(skew)['x-bc-server-time-ms'], '7', 'H-14 the refusal tells the daemon what time it is');
     const odd = toWireRefusal(new ControlError('NOT_FOUND', 'no such token', { details: { reason: 'not A reason\r\n' } }), () => 0);
     assert.deepEqual({ reason: odd.reason, pushbackMs: odd.pushbackMs }, { reason: 'not-found', pushbackMs: null });
   });

@@ -60,7 +60,11 @@ describe('the namespace', function () {
 
   it('ensures the schedules at every start, and leaves a paused one paused', async () => {
     // The server is shared: a worker of another file may have left its own, under a key this client does not have.
-    for (const id of Object.values(scheduleIds)) await temporal.client.schedule.getHandle(id).delete().catch(() => undefined);
+    for (const id of Object.values(scheduleIds))
+      await temporal.client.schedule
+        .getHandle(id)
+        .delete()
+        .catch(() => undefined);
     await ensureSchedules(temporal.client);
     await temporal.client.schedule.getHandle(scheduleIds.resign).pause('someone looks into it');
     await ensureSchedules(temporal.client);

@@ -75,6 +75,7 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
     cancel: async (id) => this.end(id, 'cancelled', 'its workflow was cancelled'),
     expire: async () => 3,
     queueLostCompletions: async () => 1,
+    prune: async () => 2,
   };
 
   readonly outbox: OutboxPort = {

@@ -263,7 +263,7 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     const run = (type: string): Promise<unknown> =>
       temporal.client.workflow.execute(type, { workflowId: `test-${type}`, taskQueue: taskQueues.control });
     assert.deepEqual(await run('resignExpiring'), { commands: 2, specs: 1 });
-    assert.deepEqual(await run('reconcileCommands'), { expired: 3, completionsQueued: 1 });
+    assert.deepEqual(await run('reconcileCommands'), { expired: 3, completionsQueued: 1, pruned: 2 });
   });
 
   it('shows what it does while it runs', async () => {

@@ -10,7 +10,7 @@ const { reconcile } = proxyActivities<CommandControlActivities>({
   scheduleToCloseTimeout: '5 minutes',
 });
 
-export async function reconcileCommands(): Promise<{ expired: number; completionsQueued: number }> {
+export async function reconcileCommands(): Promise<{ expired: number; completionsQueued: number; pruned: number }> {
   return reconcile();
 }
 versioned('AUTO_UPGRADE', reconcileCommands);
