@@ -5,13 +5,21 @@
  * nodes are all half-way through at once and every live session waits behind them; with eight at a time the live ones stay
  * within tens of milliseconds and half-done handshakes hold little memory (measured). What waits too long, or does not fit in
  * the queue, is closed: a daemon that is told nothing backs off and dials again.
+ *
+ * A place is held for a short lease, not for the whole handshake: a near peer is done within it, a far one goes on without
+ * its place, and one that connects and says nothing shuts the door on others for no longer than that. How many handshakes
+ * may be open at all is bounded apart from it.
  */
 import type { Socket } from 'node:net';
 import type { Scheduler } from '../scheduler.ts';
 
 export interface AdmissionOptions {
-  /** Handshakes at a time. */
+  /** Handshakes that may hold a place at a time. */
   readonly slots: number;
+  /** How long one holds its place at most. */
+  readonly leaseMs: number;
+  /** Handshakes open at a time, with a place or without. */
+  readonly maxOpen: number;
   /** Sockets that may wait; more are closed at once. */
   readonly maxWaiting: number;
   readonly waitAtMostMs: number;
@@ -28,6 +36,8 @@ interface Waiting {
 interface Running {
   readonly socket: Socket;
   readonly onClose: () => void;
+  readonly cancelLease: () => void;
+  holdsPlace: boolean;
 }
 
 interface Peer {
@@ -40,6 +50,7 @@ export class Admission {
   /** By address and port of the peer: the TLS socket knows no other way back to the raw one. */
   readonly #running = new Map<string, Running>();
   readonly #queue: Waiting[] = [];
+  #places = 0;
   #closed = false;
 
   constructor(options: AdmissionOptions) {
@@ -78,8 +89,8 @@ export class Admission {
   }
 
   #next(): void {
-    const { slots, waitAtMostMs, scheduler } = this.#options;
-    while (this.#running.size < slots) {
+    const { slots, maxOpen, waitAtMostMs, scheduler } = this.#options;
+    while (this.#places < slots && this.#running.size < maxOpen) {
       const next = this.#queue.shift();
       if (next === undefined) return;
       // A peer that left while it waited has no address any more.
@@ -90,19 +101,31 @@ export class Admission {
   }
 
   #admit(socket: Socket): void {
+    const { scheduler, leaseMs, admit } = this.#options;
     const key = keyOf(socket);
     const onClose = (): void => this.#release(key);
-    this.#running.set(key, { socket, onClose });
+    const entry: Running = { socket, onClose, holdsPlace: true, cancelLease: scheduler.after(leaseMs, () => this.#endLease(entry)) };
+    this.#running.set(key, entry);
+    this.#places += 1;
     socket.once('close', onClose);
-    this.#options.admit(socket);
+    admit(socket);
+  }
+
+  #endLease(entry: Running): void {
+    if (!entry.holdsPlace) return;
+    entry.holdsPlace = false;
+    this.#places -= 1;
+    this.#next();
   }
 
   #release(key: string): void {
     const entry = this.#running.get(key);
     if (entry === undefined) return;
     this.#running.delete(key);
+    entry.cancelLease();
     entry.socket.off('close', entry.onClose);
-    this.#next();
+    if (entry.holdsPlace) this.#endLease(entry);
+    else this.#next();
   }
 }
 

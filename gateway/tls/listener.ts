@@ -105,6 +105,8 @@ const pemOf = ({ key, cert, ca }: CheckedMaterial): { key: string | Buffer; cert
 function createAdmission(http2: Http2SecureServer, { scheduler, handshakesAtATime = 8 }: ListenerOptions): Admission {
   const admission = new Admission({
     slots: handshakesAtATime,
+    leaseMs: 50,
+    maxOpen: 1_024,
     maxWaiting: 8_192,
     waitAtMostMs: 30_000,
     scheduler,

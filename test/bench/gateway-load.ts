@@ -102,22 +102,37 @@ export function openSession(port: number, leaf: TestLeaf): Promise<LoadSession> 
   });
 }
 
-/** Opens many, so many handshakes at a time. */
-export async function openSessions(
-  port: number,
-  { count, leaves: certificates, atATime = 32 }: { count: number; leaves: readonly TestLeaf[]; atATime?: number },
-): Promise<LoadSession[]> {
+export interface OpenMany {
+  readonly count: number;
+  readonly leaves: readonly TestLeaf[];
+  /** Handshakes at a time; default 32. */
+  readonly atATime?: number;
+}
+
+/** Opens many; one that is turned away dials again a little later, as a daemon does. */
+export async function openSessions(port: number, { count, leaves: certificates, atATime = 32 }: OpenMany): Promise<LoadSession[]> {
   const sessions: LoadSession[] = [];
   let started = 0;
   const worker = async (): Promise<void> => {
     while (started < count) {
-      const at = started;
+      const leaf = certificates[started % certificates.length] as TestLeaf;
       started += 1;
-      sessions.push(await openSession(port, certificates[at % certificates.length] as TestLeaf));
+      sessions.push(await openUntilItHolds(port, leaf));
     }
   };
   await Promise.all(Array.from({ length: Math.min(atATime, count) }, worker));
   return sessions;
+}
+
+async function openUntilItHolds(port: number, leaf: TestLeaf): Promise<LoadSession> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await openSession(port, leaf);
+    } catch (error) {
+      if (attempt === 20) throw error;
+      await pause(100 + Math.random() * 400);
+    }
+  }
 }
 
 export function closeSessions(sessions: readonly LoadSession[]): void {

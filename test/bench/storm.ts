@@ -38,6 +38,8 @@ interface Felt {
   readonly stormMax: number;
   readonly seconds: number;
   readonly longestPauseMs: number;
+  /** CPU time of the server for each that arrived, the live ones' frames included. */
+  readonly cpuMsPerArrival: number;
 }
 
 const self = fileURLToPath(import.meta.url);
@@ -83,7 +85,7 @@ async function measure(
   pacing.take();
   await pause(2_000);
   const calm = pacing.take();
-  await server.figures();
+  const { cpuMicros: cpuBefore } = await server.figures();
   const client = await startStormClient();
   pacing.take();
   const startedAt = performance.now();
@@ -92,12 +94,19 @@ async function measure(
   const seconds = (performance.now() - startedAt) / 1_000;
   const stormed = pacing.take();
   pacing.stop();
-  const { longestPauseMs } = await server.figures();
+  const { longestPauseMs, cpuMicros } = await server.figures();
   closeSessions(sessions);
   client.disconnect();
   await once(client, 'exit');
   await server.stop();
-  return { calmP99: percentile(calm, 99), stormP99: percentile(stormed, 99), stormMax: percentile(stormed, 100), seconds, longestPauseMs };
+  return {
+    calmP99: percentile(calm, 99),
+    stormP99: percentile(stormed, 99),
+    stormMax: percentile(stormed, 100),
+    seconds,
+    longestPauseMs,
+    cpuMsPerArrival: (cpuMicros - cpuBefore) / 1_000 / arriving,
+  };
 }
 
 async function startStormClient(): Promise<ReturnType<typeof fork>> {
@@ -134,6 +143,8 @@ export async function figure(options: StormOptions = {}): Promise<Figure> {
       oursStormP99Ms: tenth(ours.stormP99),
       oursStormMaxMs: tenth(ours.stormMax),
       oursSeconds: tenth(ours.seconds),
+      oursCpuMsPerArrival: tenth(ours.cpuMsPerArrival),
+      bareCpuMsPerArrival: tenth(bare.cpuMsPerArrival),
       oursLongestPauseMs: tenth(ours.longestPauseMs),
       bareCalmP99Ms: tenth(bare.calmP99),
       bareStormP99Ms: tenth(bare.stormP99),

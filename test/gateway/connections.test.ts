@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { connectionLimits } from '../../gateway/grpc/connections.ts';
+import { Admission } from '../../gateway/tls/admission.ts';
 import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
 import { dialTls, helloFrame, nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -94,14 +95,19 @@ describe('connections that give nothing', () => {
 });
 
 describe('the door', () => {
-  it('runs eight handshakes at a time, lets the others in when those are done, and drops what waited too long', async () => {
-    const scheduler = new ManualScheduler();
-    const { gateway, port, authorities } = await startGateway({ scheduler });
-    const leaf = await nodeLeaf(authorities, 'node-1');
+  const connectedIdle = async (port: number, count: number): Promise<ReturnType<typeof connect>[]> => {
+    const sockets = Array.from({ length: count }, () => connect(port, '127.0.0.1'));
+    for (const socket of sockets) socket.on('error', () => undefined).resume();
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    await turns(50);
+    return sockets;
+  };
+
+  it('runs eight handshakes at a time, and lets the next in when one of those is over', async () => {
+    const { gateway, port, authorities } = await startGateway({ scheduler: new ManualScheduler() });
     // Eight that connect and never begin TLS.
-    const idle = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
-    await Promise.all(idle.map((socket) => once(socket, 'connect')));
-    const late = dialTls({ port, leaf });
+    const idle = await connectedIdle(port, 8);
+    const late = dialTls({ port, leaf: await nodeLeaf(authorities, 'node-1') });
     let isSecure = false;
     late.once('secureConnect', () => {
       isSecure = true;
@@ -113,15 +119,50 @@ describe('the door', () => {
     await eventually('the waiting one gets its place', () => isSecure);
     late.destroy();
     for (const socket of idle) socket.destroy();
-    const waiters = Array.from({ length: 9 }, () => connect(port, '127.0.0.1'));
-    await Promise.all(waiters.map((socket) => once(socket, 'connect')));
-    for (const socket of waiters) socket.on('error', () => undefined);
-    await turns(50);
-    scheduler.advance(31_000);
-    const dropped = once(waiters[8] as (typeof waiters)[number], 'close');
-    (waiters[0] as (typeof waiters)[number]).destroy();
-    await dropped;
-    for (const socket of waiters) socket.destroy();
     await gateway.close();
+  });
+
+  it('is not shut by those that connect and say nothing: each holds its place for a short lease', async () => {
+    const scheduler = new ManualScheduler();
+    const { gateway, port, authorities } = await startGateway({ scheduler });
+    const idle = await connectedIdle(port, 40);
+    const late = dialTls({ port, leaf: await nodeLeaf(authorities, 'node-1') });
+    late.on('error', () => undefined);
+    const secured = once(late, 'secureConnect');
+    await turns(50);
+    for (let lease = 0; lease < 5; lease += 1) scheduler.advance(50);
+    await secured;
+    late.destroy();
+    for (const socket of idle) socket.destroy();
+    await gateway.close();
+  });
+
+  it('drops what waited too long', async () => {
+    let now = 0;
+    const admitted: Socket[] = [];
+    const never = { now: () => now, after: () => () => undefined, every: () => () => undefined };
+    const server = createServer({ pauseOnConnect: true });
+    await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
+    const admission = new Admission({
+      slots: 1,
+      leaseMs: 50,
+      maxOpen: 10,
+      maxWaiting: 2,
+      waitAtMostMs: 30_000,
+      scheduler: never,
+      admit: (socket) => void admitted.push(socket),
+    });
+    server.on('connection', (socket) => admission.offer(socket));
+    const clients = await connectedIdle((server.address() as AddressInfo).port, 4);
+    await eventually('the one too many is closed', () => clients[3]?.destroyed);
+    assert.deepEqual([admitted.length, admission.waiting], [1, 2]);
+    now = 30_001;
+    admission.finished(admitted[0] as Socket);
+    await eventually('both that waited are closed', () => clients[1]?.destroyed === true && clients[2]?.destroyed);
+    assert.deepEqual([admission.running, admission.waiting], [0, 0]);
+    admission.close();
+    for (const client of clients) client.destroy();
+    for (const socket of admitted) socket.destroy();
+    server.close();
   });
 });
