@@ -292,7 +292,8 @@ export class AgentSession {
 }
 
 function assertPlausibleEpoch(epoch: bigint, seen: bigint): void {
-  if (epoch <= epochMax && epoch <= seen + epochStepMax) return;
+  // A new identity has seen none and takes the deployment's count as it is.
+  if (epoch <= epochMax && (seen === 0n || epoch <= seen + epochStepMax)) return;
   throw new ControlError('MALFORMED', `the gateway welcomed us in epoch ${epoch}, which cannot follow ${seen}`, {
     details: { reason: 'implausible-epoch' },
   });

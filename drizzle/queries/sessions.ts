@@ -29,7 +29,10 @@ export interface NewSession {
   readonly capabilities: readonly string[];
   /** What Hello said, as it came (A-PKI-35); null when it says nothing. */
   readonly trustVersion: number | null;
-  /** The highest epoch the daemon has taken; it takes no command of a lower one. Default 0. */
+  /**
+   * The highest epoch the daemon has taken; it takes no command of a lower one. Believed up to a million above the row: a
+   * restored database is behind by far less, and whoever holds a node's key must not use the numbers up. Default 0.
+   */
   readonly epochSeen?: number;
   readonly approverSetEpoch?: number | null;
   readonly approverSetSha256?: Uint8Array | null;
@@ -56,11 +59,15 @@ const findCertificate = {
   text: `select node_id as "nodeId", generation, revoked_at as "revokedAt", clock_timestamp() as "readAt" from node_certs
          where issuer = $1 and serial = $2 and cert_der is not null`,
 };
+const epochsBelieved = 1_000_000;
 /** Above what the database knows and what the daemon has seen: after a restore, the database is the one that is behind. */
 const raiseEpoch = {
   name: 'session-raise-epoch',
-  text: `insert into node_queue as q (node_id, epoch, owner_gateway, owner_since, generation) values ($1, $5::bigint + 1, $2, $3, $4)
-         on conflict (node_id) do update set epoch = greatest(q.epoch, $5::bigint) + 1, owner_gateway = excluded.owner_gateway, owner_since = excluded.owner_since
+  text: `insert into node_queue as q (node_id, epoch, owner_gateway, owner_since, generation)
+           values ($1, case when $5::bigint <= ${epochsBelieved} then $5::bigint else 0 end + 1, $2, $3, $4)
+         on conflict (node_id) do update set
+           epoch = greatest(q.epoch, case when $5::bigint <= q.epoch + ${epochsBelieved} then $5::bigint else 0 end) + 1,
+           owner_gateway = excluded.owner_gateway, owner_since = excluded.owner_since
          returning q.epoch, q.acked_seq as "ackedSeq"`,
 };
 /** Presence before sessions: every writer of both takes their locks in this order. */

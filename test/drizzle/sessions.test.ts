@@ -39,7 +39,7 @@ describe('opening a session', () => {
     for (const epochSeen of [undefined, 0, 41, 7, 2 ** 52 - 1, 2 ** 52 - 1]) {
       epochs.push((await connect(used.db, node, epochSeen === undefined ? {} : { epochSeen })).epoch);
     }
-    assert.deepEqual(epochs, [1, 2, 42, 43, 2 ** 52, 2 ** 52 + 1]);
+    assert.deepEqual(epochs, [1, 2, 42, 43, 44, 45], 'and numbers that no restore explains move nothing');
     const fresh = await enrol(used.db, 'opens-without-row');
     await used.db.query({ text: `delete from node_queue where node_id = 'opens-without-row'` });
     assert.equal((await connect(used.db, fresh, { epochSeen: 9 })).epoch, 10);
