@@ -31,7 +31,8 @@ export interface WorkerKeyringOptions {
   readonly recheckMs?: number;
   /**
    * How long a process that finds itself behind waits for its own watch to bring the newer bundle, before it refuses; default
-   * 10 s. A step of a rotation reaches every process within moments, and no command may fail for those.
+   * 10 s. A step of a rotation reaches every process within moments, and no command may fail for those. Once in vain, and until
+   * another bundle comes, it refuses at once.
    */
   readonly catchUpMs?: number;
 }
@@ -57,6 +58,8 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
   const { db, processId, times, recheckMs = 5_000, catchUpMs = 10_000 } = options;
   let held: Held | undefined;
   let pending: Promise<Held> | undefined;
+  /** The bundle that was waited for in vain. */
+  let left: PkiBundle | undefined;
 
   const make = async (bundle: PkiBundle, now: number): Promise<Held> => {
     const root = bundle.commandSigning;
@@ -96,7 +99,8 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
       try {
         return await next(last, bundle, options.now());
       } catch (error) {
-        if (!isBehind(error) || waitedMs >= catchUpMs) throw error;
+        if (waitedMs >= catchUpMs) left = bundle;
+        if (!isBehind(error) || left === bundle) throw error;
         await new Promise((resolve) => setTimeout(resolve, catchUpStepMs));
       }
     }

@@ -102,6 +102,25 @@ describe('worker keys', () => {
     assert.equal((await key).rootId, second.commandSigning?.id);
   });
 
+  it('H-07 a process that waited in vain refuses at once from then on, and waits again for another bundle', async () => {
+    let bundle = first;
+    let looks = 0;
+    await (await keyring(used.db, { bundle: () => second })).current();
+    const now = (): number => {
+      looks += 1;
+      return t0;
+    };
+    const ring = await keyring(used.db, { bundle: () => bundle, catchUpMs: 300, now });
+    const behind = refused('STALE_BUNDLE', /restore the current one/, 'bundle-replaced');
+    await assert.rejects(ring.current(), behind);
+    const waiting = looks;
+    await assert.rejects(ring.current(), behind);
+    assert.equal(looks - waiting, 2);
+    assert.ok(waiting > 2);
+    bundle = second;
+    assert.equal((await ring.current()).rootId, second.commandSigning?.id);
+  });
+
   it('C16 H-07 two bundles of one generation are refused: two operators changed two copies', async () => {
     const [a, b] = await Promise.all([switched(first), switched(first)]);
     await (await keyring(used.db, { bundle: () => a })).current();

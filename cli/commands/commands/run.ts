@@ -109,23 +109,9 @@ const lookEveryMs = 500;
 /** Commands that have not come by now are asked for at Temporal: their workflow may have been refused. */
 const looksBeforeAsking = 6;
 
-async function waitForEnd(options: CommandsRunOptions, { io, api, runFailure }: Ports, workflowId: string): Promise<void> {
-  const expected = options.all ? 1 : new Set(options.nodes).size;
-  let commands: CommandAnswer[] = [];
-  for (let looks = 1; ; looks++) {
-    commands = await commandsOf(api, workflowId);
-    if (commands.length < expected && looks % looksBeforeAsking === 0) {
-      const failure = await runFailure(workflowId);
-      if (failure !== null) throw failure;
-    }
-    if (commands.length >= expected && commands.every(({ state }) => isFinished(state as never))) break;
-    if (io.signal.aborted) {
-      throw new ControlError('CANCELLED', 'stopped waiting; the command itself goes on', {
-        details: { reason: 'interrupted', workflowId, hint: `better-compute commands show ${workflowId}` },
-      });
-    }
-    await io.sleep(lookEveryMs);
-  }
+async function waitForEnd(options: CommandsRunOptions, ports: Ports, workflowId: string): Promise<void> {
+  const { io } = ports;
+  const commands = await untilEnded(options, ports, workflowId);
   if (options.json) writeJson(io, { workflowId, commands });
   else io.out(commandTable(commands, io.now()));
   const failed = commands.filter(({ state }) => state !== 'done');
@@ -137,6 +123,23 @@ async function waitForEnd(options: CommandsRunOptions, { io, api, runFailure }: 
         details: { reason: 'command-failed', workflowId, hint: `better-compute commands show ${workflowId}` },
       },
     );
+  }
+}
+
+async function untilEnded(options: CommandsRunOptions, { io, api, runFailure }: Ports, workflowId: string): Promise<CommandAnswer[]> {
+  const expected = options.all ? 1 : new Set(options.nodes).size;
+  for (let looks = 1; ; looks++) {
+    const commands = await commandsOf(api, workflowId);
+    const complete = commands.length >= expected;
+    if (complete && commands.every(({ state }) => isFinished(state as never))) return commands;
+    const failure = complete || looks % looksBeforeAsking !== 0 ? null : await runFailure(workflowId);
+    if (failure !== null) throw failure;
+    if (io.signal.aborted) {
+      throw new ControlError('CANCELLED', 'stopped waiting; the command itself goes on', {
+        details: { reason: 'interrupted', workflowId, hint: `better-compute commands show ${workflowId}` },
+      });
+    }
+    await io.sleep(lookEveryMs);
   }
 }
 
