@@ -34,6 +34,8 @@ export function mergeReports(earlier: SessionReport | null, later: SessionReport
 export class Presence {
   readonly #options: PresenceOptions;
   readonly #cancel: () => void;
+  /** The trust version of each session as it was reported last. */
+  readonly #reported = new WeakMap<PresentSession, number>();
   #isSoon = false;
   #running: Promise<void> | null = null;
 
@@ -72,8 +74,19 @@ export class Presence {
     }
   }
 
+  /** With the trust version each time, not only when it is new: a database that was restored has forgotten it (H-07). */
+  #take(session: PresentSession): SessionTouch {
+    const trustVersion = Math.max(session.unwritten?.trustVersion ?? 0, this.#reported.get(session) ?? 0);
+    const known = trustVersion === 0 ? {} : { trustVersion };
+    const touch = { sessionId: session.id, lastSeenAt: session.lastSeenAt, ...session.unwritten, ...known };
+    this.#reported.set(session, trustVersion);
+    session.unwritten = null;
+    session.writtenSeenAt = touch.lastSeenAt;
+    return touch;
+  }
+
   async #write(sessions: readonly PresentSession[]): Promise<boolean> {
-    const touches = sessions.map(take);
+    const touches = sessions.map((session) => this.#take(session));
     try {
       const ended = new Set((await this.#options.write(touches)).ended);
       for (const session of sessions) if (ended.has(session.id)) session.onFenced();
@@ -84,13 +97,6 @@ export class Presence {
       return false;
     }
   }
-}
-
-function take(session: PresentSession): SessionTouch {
-  const touch = { sessionId: session.id, lastSeenAt: session.lastSeenAt, ...session.unwritten };
-  session.unwritten = null;
-  session.writtenSeenAt = touch.lastSeenAt;
-  return touch;
 }
 
 /** Not written: due again, below what was reported since. */

@@ -230,6 +230,23 @@ describe('presence', () => {
     assert.equal(one.unwritten, null);
   });
 
+  it('H-07 says the trust version with every write: a database that was restored has forgotten it', async () => {
+    const one = session('s1', 1);
+    const { presence, writes } = present([one]);
+    one.unwritten = { trustVersion: 3 };
+    await presence.flush();
+    (one as { lastSeenAt: number }).lastSeenAt = 2;
+    await presence.flush();
+    one.unwritten = { trustVersion: 4 };
+    await presence.flush();
+    (one as { lastSeenAt: number }).lastSeenAt = 5;
+    await presence.flush();
+    assert.deepEqual(
+      writes.map(([touch]) => touch?.trustVersion),
+      [3, 3, 4, 4],
+    );
+  });
+
   it('ROT-019 keeps the highest version of several reports, and the newest of everything else', () => {
     const merged = mergeReports({ trustVersion: 9, daemonVersion: '1' }, { trustVersion: 3, daemonVersion: '2' });
     assert.deepEqual(merged, { trustVersion: 9, daemonVersion: '2' });
