@@ -9,7 +9,10 @@ const name = (what: string, max = 255) => z.string().min(1, `${what} is empty`).
 const instant = z.number().describe('Unix milliseconds');
 const keysOf = (table: object): [string, ...string[]] => Object.keys(table) as [string, ...string[]];
 
-export const nodeId = name('the node id', maxNodeIdLength).regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a node id holds letters, digits, ".", "_" and "-"');
+export const nodeId = name('the node id', maxNodeIdLength).regex(
+  /^[A-Za-z0-9][A-Za-z0-9._-]*$/,
+  'a node id holds letters, digits, ".", "_" and "-"',
+);
 export const actor = name('the actor', 128);
 export const reason = name('the reason', 1_000).refine((text) => text.trim() !== '', 'the reason is empty');
 

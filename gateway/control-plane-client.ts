@@ -38,7 +38,7 @@ interface Answer {
   readonly body: Buffer;
 }
 
-export const peerChainHeader = 'x-bc-peer-chain';
+const peerChainHeader = 'x-bc-peer-chain';
 
 export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
   // The internal authority is the anchor itself; the root above it also stands over the authorities of nodes.

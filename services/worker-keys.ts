@@ -54,6 +54,11 @@ interface Held {
   checkedAt: number;
 }
 
+function signingRootOf({ commandSigning }: PkiBundle): NonNullable<PkiBundle['commandSigning']> {
+  if (commandSigning !== undefined) return commandSigning;
+  throw new ControlError('INVALID_CONFIG', 'the key bundle has no command-signing root', { details: { reason: 'no-command-signing' } });
+}
+
 export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyProvider {
   const { db, processId, times, recheckMs = 5_000, catchUpMs = 10_000 } = options;
   let held: Held | undefined;
@@ -62,10 +67,7 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
   let left: PkiBundle | undefined;
 
   const make = async (bundle: PkiBundle, now: number): Promise<Held> => {
-    const root = bundle.commandSigning;
-    if (root === undefined) {
-      throw new ControlError('INVALID_CONFIG', 'the key bundle has no command-signing root', { details: { reason: 'no-command-signing' } });
-    }
+    const root = signingRootOf(bundle);
     await assertDatabaseIsNewest(db, now);
     const serial = createSerial();
     await db.transaction(async (tx) => {

@@ -29,10 +29,7 @@ export interface NewSession {
   readonly capabilities: readonly string[];
   /** What Hello said, as it came (A-PKI-35); null when it says nothing. */
   readonly trustVersion: number | null;
-  /**
-   * The highest epoch the daemon has taken; it takes no command of a lower one. Believed up to a million above the row: a
-   * restored database is behind by far less, and whoever holds a node's key must not use the numbers up. Default 0.
-   */
+  /** The highest epoch the daemon has taken; it takes no command of a lower one. Default 0. */
   readonly epochSeen?: number;
   readonly approverSetEpoch?: number | null;
   readonly approverSetSha256?: Uint8Array | null;
@@ -59,6 +56,7 @@ const findCertificate = {
   text: `select node_id as "nodeId", generation, revoked_at as "revokedAt", clock_timestamp() as "readAt" from node_certs
          where issuer = $1 and serial = $2 and cert_der is not null`,
 };
+/** A restored database is behind by far less, and whoever holds a node's key must not use the numbers up. */
 const epochsBelieved = 1_000_000;
 /** Above what the database knows and what the daemon has seen: after a restore, the database is the one that is behind. */
 const raiseEpoch = {
