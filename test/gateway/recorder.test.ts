@@ -223,10 +223,10 @@ describe('presence', () => {
     one.unwritten = { trustVersion: 9, daemonVersion: '1' };
     answer.error = new Error('away');
     await presence.flush();
-    one.unwritten = { ...one.unwritten, trustVersion: 8, daemonVersion: '2' } as never;
+    one.unwritten = { ...one.unwritten, trustVersion: 10, daemonVersion: '2' } as never;
     answer.error = null;
     await presence.flush();
-    assert.deepEqual(writes[1], [{ sessionId: 'a', lastSeenAt: 1, trustVersion: 8, daemonVersion: '2' }]);
+    assert.deepEqual(writes[1], [{ sessionId: 'a', lastSeenAt: 1, trustVersion: 10, daemonVersion: '2' }]);
     assert.equal(one.unwritten, null);
   });
 
