@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { Duplex } from 'node:stream';
 import { connectionLimits } from '../../gateway/grpc/connections.ts';
 import { Admission } from '../../gateway/tls/admission.ts';
 import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
@@ -164,5 +165,40 @@ describe('the door', () => {
     for (const client of clients) client.destroy();
     for (const socket of admitted) socket.destroy();
     server.close();
+  });
+
+  it('holds a place on when it is this process that is late, and not for a peer that never spoke', async () => {
+    let now = 0;
+    const leases: (() => void)[] = [];
+    const clock = {
+      now: () => now,
+      after: (_: number, fn: () => void) => (leases.push(fn), () => undefined),
+      every: () => () => undefined,
+    };
+    const admitted: number[] = [];
+    const admission = new Admission({
+      slots: 1,
+      leaseMs: 50,
+      maxOpen: 10,
+      maxWaiting: 9,
+      waitAtMostMs: 30_000,
+      scheduler: clock,
+      admit: (socket) => void admitted.push(socket.remotePort ?? 0),
+    });
+    /** A socket as far as the door looks at it. */
+    const peer = (port: number, bytesRead: number): Socket =>
+      Object.assign(new Duplex({ read: () => undefined }), { remotePort: port, bytesRead }) as unknown as Socket;
+    const pass = (ms: number): void => {
+      now += ms;
+      for (const lease of leases.splice(0)) lease();
+    };
+    for (const socket of [peer(1, 300), peer(2, 0), peer(3, 300)]) admission.offer(socket);
+    pass(100);
+    assert.deepEqual(admitted, [1], 'late, and it has spoken: the lease is renewed');
+    pass(50);
+    assert.deepEqual(admitted, [1, 2], 'in time: the peer is far, not we are busy');
+    pass(100);
+    assert.deepEqual(admitted, [1, 2, 3], 'silent: no lease is renewed for it');
+    admission.close();
   });
 });
