@@ -147,7 +147,8 @@ describe('what is older than the deployment', function () {
       const waiting = stack.betterCompute('commands', 'run', 'inventory.refresh', 'node-1', '--reason', 'with an old bundle');
       await eventually(
         'the reason stands where operators look',
-        async () => (await lastFailures()).some((message) => message.includes('generation 1, the deployment runs 4: restore the current one')),
+        async () =>
+          (await lastFailures()).some((message) => message.includes('generation 1, the deployment runs 4: restore the current one')),
         patienceMs,
       );
       assert.deepEqual(await record(), recorded);
