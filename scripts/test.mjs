@@ -12,7 +12,7 @@ import { filesUnder, projectRoot } from './lib/sources.mjs';
 /** Pure and quick first, whole stacks last; a folder that is not listed runs in between. */
 const first = ['architecture', 'domain', 'proto', 'runtime', 'pki', 'docs', 'cli'];
 const last = ['activities', 'workflows', 'workers', 'gateway', 'daemon', 'api', 'engines', 'faults', 'e2e'];
-/** A suite that hangs is a failure, not a wait. */
+/** A suite that hangs is a failure, not a wait; the stories on whole stacks take the longest. */
 const suiteWithinMs = (process.env.BC_TEST_NIGHTLY === '1' ? 60 : 20) * 60_000;
 
 await runScript(async () => {
