@@ -16,6 +16,8 @@ const deaf = 'process.on("SIGTERM", () => {}); setInterval(() => {}, 1000);';
 
 type Parent = ChildProcessByStdio<Writable, Readable, null>;
 
+const left: number[] = [];
+
 async function keeping(script: string): Promise<{ parent: Parent; enginePid: number; log: string }> {
   const log = join(scratchFolder(), 'engine.log');
   const parent = spawn(process.execPath, [fixture, log, script], {
@@ -23,7 +25,9 @@ async function keeping(script: string): Promise<{ parent: Parent; enginePid: num
     env: { ...process.env, BETTER_COMPUTE_SECRET: 'not for engines' },
   });
   const [line] = (await once(parent.stdout, 'data')) as [Buffer];
-  return { parent, enginePid: Number(line.toString()), log };
+  const enginePid = Number(line.toString());
+  left.push(parent.pid ?? 0, enginePid);
+  return { parent, enginePid, log };
 }
 
 const said = (log: string, text: string): Promise<string> =>
@@ -34,6 +38,10 @@ const said = (log: string, text: string): Promise<string> =>
 
 describe('the keeper of engines', function () {
   this.timeout(30_000);
+  // What a broken keeper leaves behind, the test does not.
+  afterEach(() => {
+    for (const pid of left.splice(0)) if (pid > 1 && isAlive(pid)) process.kill(pid, 'SIGKILL');
+  });
   after(removeScratchFolders);
 
   it('ends the engine with its signal when the parent is killed', async () => {

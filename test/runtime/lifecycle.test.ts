@@ -12,11 +12,14 @@ interface Sample {
   readonly ended: Promise<{ code: number | null; out: string; err: string }>;
 }
 
+const children: ChildProcess[] = [];
+
 function sample(args: string[], env: NodeJS.ProcessEnv = {}): Sample {
   const child = spawn(process.execPath, ['--import', 'tsx', entry, ...args], {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...process.env, BETTER_COMPUTE_READY: 'json', BETTER_COMPUTE_EXIT_WITH_PARENT: '1', ...env },
   });
+  children.push(child);
   let out = '';
   let err = '';
   const ready = new Promise<Awaited<Sample['ready']>>((resolve) => {
@@ -33,6 +36,9 @@ function sample(args: string[], env: NodeJS.ProcessEnv = {}): Sample {
 
 describe('runtime/lifecycle', function () {
   this.timeout(30_000);
+  afterEach(() => {
+    for (const child of children.splice(0)) child.kill('SIGKILL');
+  });
 
   it('prints its bound addresses as one line of JSON, and stops on SIGTERM', async () => {
     const { child, ready, ended } = sample(['run']);
