@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -105,13 +106,38 @@ describe('the embedded PostgreSQL', function () {
     assert.deepEqual(await ask(second.url, 'select value from kept'), [{ value: 7 }]);
   });
 
-  it('is not kept from starting by a pid file whose pid now belongs to someone else', async () => {
+  it('ends a server whose keeper was killed, and takes its data over', async function () {
+    if (process.platform !== 'linux') this.skip();
+    const home = openHome();
+    const first = await start(home);
+    const keeper = Number(readFileSync(`/proc/${first.pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[1]);
+    process.kill(keeper, 'SIGKILL');
+    await first.exited;
+    assert.equal(isAlive(first.pid), true);
+    running.splice(0);
+    const second = await start(home);
+    await eventually(
+      'the end of the first server',
+      () => !isAlive(first.pid) || readFileSync(`/proc/${first.pid}/stat`, 'utf8').includes(') Z '),
+    );
+    assert.deepEqual(await ask(second.url, 'select 1 as one'), [{ one: 1 }]);
+  });
+
+  it('is not kept from starting by a pid file whose pid now belongs to another program of that account', async () => {
     const home = openHome();
     await stop(await start(home));
     const { data } = pointerOf(home);
-    writeFileSync(join(data, 'postmaster.pid'), `${process.pid}\n${data}\n`);
-    const again = await start(home);
-    assert.deepEqual(await ask(again.url, 'select 1 as one'), [{ one: 1 }]);
+    const { uid, gid } = statSync(data);
+    const other = spawn('sleep', ['600'], { stdio: 'ignore', cwd: '/', uid, gid });
+    try {
+      writeFileSync(join(data, 'postmaster.pid'), `${other.pid}\n${data}\n0\n5432\n\n\n`);
+      const again = await start(home);
+      assert.deepEqual(await ask(again.url, 'select 1 as one'), [{ one: 1 }]);
+      assert.equal(other.exitCode, null);
+      assert.equal(other.signalCode, null);
+    } finally {
+      other.kill('SIGKILL');
+    }
   });
 
   it('names who asked when its port is taken', async () => {
