@@ -8,7 +8,7 @@ import { removeScratchFolders } from '../harness/scratch.ts';
 import { failuresOf, type SteadyWork, startSteadyWork, tally } from '../harness/steady-work.ts';
 
 // A worker key has two fifths of its life left at its last use: longer than an outage, so that what was signed before is good after it.
-const times = { overlapMs: 10_000, marginMs: 1_000, workerLifetimeMs: 65_000 };
+const times = { overlapMs: 10_000, marginMs: 1_000, workerLifetimeMs: 75_000 };
 const nightly = process.env['BC_TEST_NIGHTLY'] === '1';
 const outageMs = 20_000;
 /** For a hang, on a machine that does much else. */
