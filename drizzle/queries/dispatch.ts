@@ -45,6 +45,44 @@ const readOpen = {
 export const readOpenCommands = (db: Executor, cursors: readonly DeliveryCursor[], limitPerNode: number): Promise<QueuedCommand[]> =>
   db.query<QueuedCommand>(readOpen, [cursors.map((c) => c.nodeId), cursors.map((c) => c.afterSeq), limitPerNode]);
 
+export interface OwnedCursor extends DeliveryCursor {
+  /** The epoch of the session that asks. */
+  readonly epoch: number;
+}
+
+const foreignEpochs = {
+  name: 'dispatch-foreign-epochs',
+  text: `select u.node_id as "nodeId" from unnest($1::text[], $2::bigint[]) as u(node_id, epoch)
+         left join node_queue q on q.node_id = u.node_id where q.epoch is distinct from u.epoch`,
+};
+
+/**
+ * As `readOpenCommands`, of the nodes whose epoch is still the asker's. Commands first, ownership second: what a newer session may
+ * already have been given is dropped here, however long the asker slept between the two.
+ */
+export async function readOwnedCommands(
+  db: Executor,
+  cursors: readonly OwnedCursor[],
+  limitPerNode: number,
+): Promise<{ readonly commands: readonly QueuedCommand[]; readonly fenced: readonly string[] }> {
+  const commands = await readOpenCommands(db, cursors, limitPerNode);
+  const rows = await db.query<{ nodeId: string }>(foreignEpochs, [cursors.map((c) => c.nodeId), cursors.map((c) => c.epoch)]);
+  if (rows.length === 0) return { commands, fenced: [] };
+  const fenced = new Set(rows.map((row) => row.nodeId));
+  return { commands: commands.filter((command) => !fenced.has(command.nodeId)), fenced: [...fenced] };
+}
+
+const cancelled = {
+  name: 'dispatch-cancelled',
+  text: `select id from node_commands where id = any($1::text[]) and state = ${commandStates.cancelled}`,
+};
+
+/** Which of these commands were cancelled. */
+export async function cancelledAmong(db: Executor, ids: readonly string[]): Promise<string[]> {
+  if (ids.length === 0) return [];
+  return (await db.query<{ id: string }>(cancelled, [ids])).map((row) => row.id);
+}
+
 /** What a session says about a command; its epoch fences it. */
 interface FromSession {
   readonly nodeId: string;
