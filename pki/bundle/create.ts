@@ -62,7 +62,7 @@ async function createWithRoot({ trustDomain, now }: CreateBundleOptions): Promis
     execTicketKey: newSigningKey('execTicketKey'),
     auditSigning: newSigningKey('auditSigning'),
     sshCa: newSshAuthority(`${trustDomain} ssh ca`),
-    sandboxSshCa: newSshAuthority(`${trustDomain} sandbox ssh ca`),
+    sandboxSshCa: newSandboxSshCa(trustDomain),
     commandRoots: noCommandRoots,
     commandRootsById: new Map(),
     republish: null,
@@ -83,6 +83,9 @@ function newDecryptionKey(): DecryptionKey {
   const { publicKey, privateKey } = newP256();
   return { spki: spkiOf(publicKey), publicKey, privateKey };
 }
+
+/** The authority for machines that run tenants' sandboxes (CLI-029). */
+export const newSandboxSshCa = (trustDomain: string): SshAuthority => newSshAuthority(`${trustDomain} sandbox ssh ca`);
 
 function newSshAuthority(comment: string): SshAuthority {
   const { publicKey, privateKey } = generateKeyPairSync('ed25519');

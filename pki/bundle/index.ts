@@ -24,6 +24,16 @@ export { type Authentication, authenticateBundle, type OpenBundleOptions, openBu
 export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins, jwkThumbprint } from './pins.ts';
 export { readPublicBundle } from './public.ts';
 export {
+  caRetirementFacts,
+  longestLeafMs,
+  type RenewableCa,
+  type RenewCaInput,
+  type RetireCaInput,
+  renewableCas,
+  renewCa,
+  retireCaCertificate,
+} from './renew-ca.ts';
+export {
   type AbortInput,
   type AcknowledgementFacts,
   abortCommandRotation,
@@ -35,6 +45,7 @@ export {
   switchCommandRoot,
   trustVersionAcknowledged,
 } from './rotation.ts';
+export { addSandboxSshCa } from './sandbox-ca.ts';
 export { assertSealingSecret, minSecretLength } from './seal.ts';
 export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, type UpdatedBundle, updateBundle } from './store.ts';
 export type * from './types.ts';
