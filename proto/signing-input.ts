@@ -21,6 +21,7 @@ export const purposes = Object.freeze({
   x509pop: ['challenge', 'csr'],
   'batch-approval': ['batch_id', 'root', 'size', 'not_after_ms', 'trust_domain'],
   'approver-set': ['epoch', 'set_sha256', 'trust_domain'],
+  'workload-token': ['request_id', 'instance_id', 'audience', 'epk'],
   event: ['body'],
   discovery: ['body'],
   'audit-checkpoint': ['body'],

@@ -9,6 +9,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Command, CommandAck, CommandProgress, CommandReject, CommandResult } from "./commands_pb.js";
 import type { DesiredState } from "./desired_state_pb.js";
 import type { SignedTrustBundle } from "./trust_pb.js";
+import type { Signature } from "../../common/v1/common_pb.js";
 import type { JoinRequestSchema, JoinResponseSchema, RenewRequestSchema, RenewResponseSchema } from "./join_pb.js";
 
 /**
@@ -71,6 +72,12 @@ export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & 
      */
     value: TrustRefused;
     case: "trustRefused";
+  } | {
+    /**
+     * @generated from field: bettercompute.agent.v1.WorkloadTokenRequest workload_token_request = 9;
+     */
+    value: WorkloadTokenRequest;
+    case: "workloadTokenRequest";
   } | { case: undefined; value?: undefined };
 };
 
@@ -135,6 +142,12 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
      */
     value: CancelCommand;
     case: "cancelCommand";
+  } | {
+    /**
+     * @generated from field: bettercompute.agent.v1.WorkloadTokenResponse workload_token_response = 9;
+     */
+    value: WorkloadTokenResponse;
+    case: "workloadTokenResponse";
   } | { case: undefined; value?: undefined };
 };
 
@@ -537,6 +550,89 @@ export declare type CancelCommand = Message<"bettercompute.agent.v1.CancelComman
  * Use `create(CancelCommandSchema)` to create a new message.
  */
 export declare const CancelCommandSchema: GenMessage<CancelCommand>;
+
+/**
+ * A host asks for the identity token of an instance it runs (WID-029).
+ *
+ * @generated from message bettercompute.agent.v1.WorkloadTokenRequest
+ */
+export declare type WorkloadTokenRequest = Message<"bettercompute.agent.v1.WorkloadTokenRequest"> & {
+  /**
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * @generated from field: string instance_id = 2;
+   */
+  instanceId: string;
+
+  /**
+   * Empty: the issuer's default.
+   *
+   * @generated from field: string audience = 3;
+   */
+  audience: string;
+
+  /**
+   * SubjectPublicKeyInfo of a P-256 key that is used once.
+   *
+   * @generated from field: bytes epk = 4;
+   */
+  epk: Uint8Array;
+
+  /**
+   * Purpose workload-token, by the node's key, over the four fields above in their order.
+   *
+   * @generated from field: bettercompute.common.v1.Signature node_sig = 5;
+   */
+  nodeSig?: Signature | undefined;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.WorkloadTokenRequest.
+ * Use `create(WorkloadTokenRequestSchema)` to create a new message.
+ */
+export declare const WorkloadTokenRequestSchema: GenMessage<WorkloadTokenRequest>;
+
+/**
+ * Either a jwe or an error (WID-034).
+ *
+ * @generated from message bettercompute.agent.v1.WorkloadTokenResponse
+ */
+export declare type WorkloadTokenResponse = Message<"bettercompute.agent.v1.WorkloadTokenResponse"> & {
+  /**
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The token as compact JWE to epk; its protected header names the request, the instance and the end.
+   *
+   * @generated from field: string jwe = 2;
+   */
+  jwe: string;
+
+  /**
+   * Unix milliseconds: the end of the token.
+   *
+   * @generated from field: uint64 expires_at = 3;
+   */
+  expiresAt: bigint;
+
+  /**
+   * not-bound, disabled, audience, rate-limited, access-denied or unavailable.
+   *
+   * @generated from field: string error = 4;
+   */
+  error: string;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.WorkloadTokenResponse.
+ * Use `create(WorkloadTokenResponseSchema)` to create a new message.
+ */
+export declare const WorkloadTokenResponseSchema: GenMessage<WorkloadTokenResponse>;
 
 /**
  * @generated from enum bettercompute.agent.v1.SectionState
