@@ -7,6 +7,8 @@ export * from './gen/bettercompute/agent/v1/join_pb.js';
 export * from './gen/bettercompute/agent/v1/session_pb.js';
 export * from './gen/bettercompute/agent/v1/trust_pb.js';
 export * from './gen/bettercompute/common/v1/common_pb.js';
+export * from './grpc-message.ts';
+export * from './grpc-text.ts';
 export * from './negotiate.ts';
 export * from './registry.ts';
 export * from './signing-input.ts';

@@ -1,9 +1,10 @@
 /** One request message, one answer message, on a pinned connection: Join and Renew. */
 import { constants, type IncomingHttpHeaders } from 'node:http2';
 import { ControlError } from '../../domain/errors.ts';
+import { frameMessage } from '../../proto/index.ts';
 import { daemonVersion } from '../version.ts';
-import { frameMessage, MessageCutter } from './grpc-message.ts';
 import { refusalOf } from './grpc-status.ts';
+import { createMessageCutter } from './message-cutter.ts';
 import type { PinnedConnection } from './pinned-connection.ts';
 
 export type Method = 'Join' | 'Renew' | 'Session';
@@ -28,8 +29,8 @@ export interface CallOptions {
 export function callGateway(connection: PinnedConnection, options: CallOptions): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
     const stream = connection.session.request(requestHeaders(options.method));
-    const cutter = new MessageCutter(options.maxAnswerBytes);
-    const messages: Buffer[] = [];
+    const cutter = createMessageCutter(options.maxAnswerBytes);
+    const messages: Uint8Array[] = [];
     let headers: IncomingHttpHeaders | undefined;
     let failure: unknown;
     const fail = (error: unknown): void => {
@@ -66,9 +67,9 @@ export function callGateway(connection: PinnedConnection, options: CallOptions):
     stream.on('close', () => {
       clearTimeout(timer);
       const refusal = headers === undefined ? undefined : refusalOf(headers);
-      if (refusal === null && messages.length === 1 && !cutter.isInMessage) return resolve(messages[0] as Buffer);
+      if (refusal === null && messages.length === 1 && !cutter.isInMessage) return resolve(messages[0] as Uint8Array);
       reject(refusal ?? failure ?? refusalOf(undefined) ?? failure);
     });
-    stream.end(frameMessage(options.request));
+    stream.end(frameMessage(options.request, Buffer.allocUnsafe));
   });
 }

@@ -4,6 +4,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http2';
 import { type Code, ControlError } from '../../domain/errors.ts';
+import { decodeGrpcMessage } from '../../proto/index.ts';
 
 /** What a refusal carries for the machine: details of the ControlError. */
 export interface RefusalFacts {
@@ -47,13 +48,15 @@ const grpcByHttp: Readonly<Record<number, number>> = Object.freeze({ 400: 13, 40
 
 const unavailable = 14;
 
+const longestMessage = 1_024;
+
 /** null when the call went well. @param headers response headers merged with trailers, trailers winning; undefined: none came */
 export function refusalOf(headers: IncomingHttpHeaders | undefined): ControlError | null {
   if (headers === undefined) return lost('the gateway ended the call without an answer');
   const grpc = grpcNumber(headers);
   if (grpc === 0) return null;
   if (grpc === null) return lost('the gateway ended the call without a status');
-  const message = decodeGrpcMessage(String(headers['grpc-message'] ?? ''));
+  const message = decodeGrpcMessage(String(headers['grpc-message'] ?? '')).slice(0, longestMessage);
   const reason = String(headers['x-bc-reason'] ?? '');
   const facts: RefusalFacts = {
     reason: /^[a-z][a-z0-9-]{0,63}$/.test(reason) ? reason : '',
@@ -73,11 +76,6 @@ function grpcNumber(headers: IncomingHttpHeaders): number | null {
   if (typeof text === 'string' && /^\d{1,2}$/.test(text)) return Number(text);
   const http = Number(headers[':status'] ?? 200);
   return http === 200 ? null : (grpcByHttp[http] ?? unavailable);
-}
-
-export function decodeGrpcMessage(encoded: string): string {
-  const bytes = encoded.replace(/%([0-9a-fA-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
-  return Buffer.from(bytes, 'latin1').toString('utf8').slice(0, 1024);
 }
 
 function pushbackOf(headers: IncomingHttpHeaders): number | null {

@@ -10,10 +10,18 @@ import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'nod
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
-import { AgentFrameSchema, bounds, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import {
+  AgentFrameSchema,
+  bounds,
+  decodeMessage,
+  encodeMessage,
+  frameMessage,
+  type ServerFrame,
+  ServerFrameSchema,
+} from '../../proto/index.ts';
 import { requestHeaders } from './call.ts';
-import { frameMessage, MessageCutter } from './grpc-message.ts';
 import { refusalOf } from './grpc-status.ts';
+import { createMessageCutter } from './message-cutter.ts';
 import type { PinnedConnection } from './pinned-connection.ts';
 
 export type AgentFrameInit = MessageInitShape<typeof AgentFrameSchema>;
@@ -94,7 +102,7 @@ export class SessionStream {
       this.fail(new ControlError('UNAVAILABLE', 'the gateway does not read what it is sent', { details: { reason: 'send-budget' } }));
       return false;
     }
-    this.#stream.write(frameMessage(encodeMessage(AgentFrameSchema, frame, 'agentFrame')));
+    this.#stream.write(frameMessage(encodeMessage(AgentFrameSchema, frame, 'agentFrame'), Buffer.allocUnsafe));
     return true;
   }
 
@@ -154,7 +162,7 @@ export class SessionStream {
   }
 
   async #read(): Promise<void> {
-    const cutter = new MessageCutter(bounds.serverFrame);
+    const cutter = createMessageCutter(bounds.serverFrame);
     try {
       for await (const chunk of this.#stream) {
         for (const message of cutter.push(chunk as Buffer)) {

@@ -1,5 +1,6 @@
-/** Headers and trailers of the gRPC protocol over HTTP/2, and the text encoding of grpc-message. */
+/** Headers and trailers of the gRPC protocol over HTTP/2. */
 import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
+import { encodeGrpcMessage } from '../../proto/index.ts';
 import type { WireRefusal } from './refusals.ts';
 
 const contentTypes = Object.freeze(['application/grpc', 'application/grpc+proto'] as const);
@@ -8,23 +9,6 @@ const contentTypes = Object.freeze(['application/grpc', 'application/grpc+proto'
 export function isGrpcContentType(value: string | undefined): boolean {
   const bare = value?.split(';', 1)[0]?.trim().toLowerCase();
   return contentTypes.some((type) => type === bare);
-}
-
-const unreserved = (byte: number): boolean => byte >= 0x20 && byte <= 0x7e && byte !== 0x25;
-
-/** Percent-encodes the UTF-8 bytes outside 0x20..0x7E, and the percent sign itself (TRN-018). */
-export function encodeGrpcMessage(message: string): string {
-  let out = '';
-  for (const byte of Buffer.from(message, 'utf8')) {
-    out += unreserved(byte) ? String.fromCharCode(byte) : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`;
-  }
-  return out;
-}
-
-/** What a peer sent as grpc-message; a percent sign that starts no byte stays as it is. */
-export function decodeGrpcMessage(encoded: string): string {
-  const bytes = encoded.replace(/%([0-9a-fA-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
-  return Buffer.from(bytes, 'latin1').toString('utf8');
 }
 
 export const responseHeaders: OutgoingHttpHeaders = Object.freeze({ ':status': 200, 'content-type': 'application/grpc+proto' });

@@ -7,6 +7,7 @@
  * `grpc-retry-pushback-ms`, jittered, so that a refused herd does not come back in one piece (B33).
  */
 import { type Code, ControlError, errorTable, isControlError } from '../../domain/errors.ts';
+import type { PrefixFault } from '../../proto/index.ts';
 
 export interface RefusalRow {
   readonly code: Code;
@@ -72,6 +73,12 @@ export function refusal(reason: RefusalReason, { message, pushbackMs, cause }: R
   const details = pushbackMs === undefined ? { reason } : { reason, pushbackMs };
   return new ControlError(entry.code, message ?? entry.message, { details, cause });
 }
+
+/** A message that is refused by its prefix. */
+export const prefixRefusal = (fault: PrefixFault): ControlError =>
+  fault.reason === 'compressed'
+    ? refusal('compressed')
+    : refusal('frame-too-large', { message: `a frame of ${fault.length} bytes exceeds the bound of ${fault.maxBytes}` });
 
 /** A refusal as it goes on the wire. */
 export interface WireRefusal {

@@ -1,9 +1,9 @@
 /** One request message, one response message. The handler sees whole, bounded bytes and answers bytes: a relay stays byte-identical. */
 import type { ServerHttp2Stream } from 'node:http2';
+import { frameMessage, MessageReader } from '../../proto/index.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { frameMessage, MessageReader } from './message.ts';
 import { okTrailers } from './metadata.ts';
-import { refusal, toWireRefusal } from './refusals.ts';
+import { prefixRefusal, refusal, toWireRefusal } from './refusals.ts';
 import { endStream, openResponse, refuseStream } from './stream.ts';
 
 export interface UnaryCall {
@@ -22,7 +22,7 @@ export async function serveUnary(stream: ServerHttp2Stream, call: UnaryCall): Pr
     const response = await call.handle(await readRequest(stream, call));
     if (stream.destroyed) return;
     openResponse(stream);
-    stream.write(frameMessage(response));
+    stream.write(frameMessage(response, Buffer.allocUnsafe));
     endStream(stream, okTrailers);
   } catch (error) {
     call.onRefused?.(error);
@@ -32,7 +32,7 @@ export async function serveUnary(stream: ServerHttp2Stream, call: UnaryCall): Pr
 
 function readRequest(stream: ServerHttp2Stream, { maxBytes, requestWithinMs, scheduler }: UnaryCall): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
-    const reader = new MessageReader(maxBytes);
+    const reader = new MessageReader(maxBytes, prefixRefusal);
     const messages: Uint8Array[] = [];
     const late = scheduler.after(requestWithinMs, () => settle(refusal('no-message', { message: 'the request did not arrive in time' })));
     const settle = (error: unknown): void => {

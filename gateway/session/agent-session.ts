@@ -9,10 +9,17 @@
  */
 import type { ServerHttp2Stream } from 'node:http2';
 import { isControlError } from '../../domain/errors.ts';
-import { type AgentFrame, AgentFrameSchema, bounds, decodeMessage, ProtocolError, type TrustRefused } from '../../proto/index.ts';
-import { MessageReader } from '../grpc/message.ts';
+import {
+  type AgentFrame,
+  AgentFrameSchema,
+  bounds,
+  decodeMessage,
+  MessageReader,
+  ProtocolError,
+  type TrustRefused,
+} from '../../proto/index.ts';
 import { okTrailers } from '../grpc/metadata.ts';
-import { type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
+import { prefixRefusal, type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
 import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
 import type { ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
 import { SessionCore } from './core.ts';
@@ -55,7 +62,7 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
   readonly stream: ServerHttp2Stream;
   readonly #outbound: Outbound;
   readonly #host: SessionHost<AgentSession>;
-  readonly #reader = new MessageReader(bounds.agentFrame);
+  readonly #reader = new MessageReader(bounds.agentFrame, prefixRefusal);
   #frames = 0;
   #pausedFor: PauseReason | null = null;
   #isBacklogged = false;

@@ -7,7 +7,7 @@
  *   AgentFrame.heartbeat = 7    { sequence = 1 varint, time_ms = 2 varint }
  *   ServerFrame.heartbeat_ack = 5 { sequence = 1 varint, server_time_ms = 2 varint }
  */
-import { prefixBytes } from '../grpc/message.ts';
+import { prefixBytes, writePrefix } from '../../proto/index.ts';
 
 const heartbeatTag = (7 << 3) | 2;
 const ackTag = (5 << 3) | 2;
@@ -44,8 +44,7 @@ function writeAck(message: Uint8Array, sequenceEnd: number, now: number): Buffer
   const sequenceBytes = sequenceEnd - 2;
   const length = sequenceBytes + 1 + varintBytes(now);
   const framed = Buffer.allocUnsafe(prefixBytes + 2 + length);
-  framed.writeUInt32BE(2 + length, 1);
-  framed[0] = 0;
+  writePrefix(framed, 2 + length);
   framed[prefixBytes] = ackTag;
   framed[prefixBytes + 1] = length;
   let at = prefixBytes + 2;

@@ -3,8 +3,7 @@
  * never reads = 62.5 MiB in memory), and `write` saying false stops nobody.
  */
 import type { ServerHttp2Stream } from 'node:http2';
-import { encodeMessage, ServerFrameSchema } from '../../proto/index.ts';
-import { frameMessage } from '../grpc/message.ts';
+import { encodeMessage, frameMessage, ServerFrameSchema } from '../../proto/index.ts';
 import type { ServerFrameInit } from './contract.ts';
 
 export const outboundLimits = Object.freeze({
@@ -36,7 +35,7 @@ export class Outbound {
 
   /** @returns false, with nothing queued, when the frame would exceed the budget */
   send(frame: ServerFrameInit): boolean {
-    return this.write(frameMessage(encodeMessage(ServerFrameSchema, frame, 'serverFrame')));
+    return this.write(frameMessage(encodeMessage(ServerFrameSchema, frame, 'serverFrame'), Buffer.allocUnsafe));
   }
 
   /** As `send`, for bytes that are framed already. */

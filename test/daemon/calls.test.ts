@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
-import fc from 'fast-check';
 import { backoffLimits, freshBackoff, nextDial } from '../../daemon/transport/backoff.ts';
-import { frameMessage, MessageCutter } from '../../daemon/transport/grpc-message.ts';
 import { refusalFacts, refusalOf } from '../../daemon/transport/grpc-status.ts';
-import type { ControlError } from '../../domain/errors.ts';
+import { createMessageCutter } from '../../daemon/transport/message-cutter.ts';
 import { day, hour, minute } from '../../domain/time.ts';
 
 describe('calls to the gateway, and when to make them', () => {
@@ -48,35 +46,19 @@ describe('calls to the gateway, and when to make them', () => {
     });
   });
 
-  describe('gRPC messages', () => {
-    it('TRN-017 any cutting of the bytes gives the same messages', () => {
-      const messages = fc.array(fc.uint8Array({ maxLength: 60 }), { maxLength: 8 });
-      fc.assert(
-        fc.property(messages, fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sent, sizes) => {
-          const bytes = Buffer.concat(sent.map(frameMessage));
-          const cutter = new MessageCutter(60);
-          const got: Buffer[] = [];
-          for (let at = 0, n = 0; at < bytes.length; n++) {
-            const size = sizes[n % sizes.length] ?? 1;
-            got.push(...cutter.push(bytes.subarray(at, at + size)).map((message) => Buffer.from(message)));
-            at += size;
-          }
-          assert.deepEqual(
-            got.map((one) => one.toString('hex')),
-            sent.map((one) => Buffer.from(one).toString('hex')),
-          );
-          assert.equal(cutter.isInMessage, false);
-        }),
-      );
-    });
-
-    it('BND-002 a length above the bound is refused from its prefix alone', () => {
-      const prefix = Buffer.from([0, 0, 0, 0, 61]);
-      assert.throws(
-        () => new MessageCutter(60).push(prefix),
-        (error: ControlError) => error.code === 'FRAME_TOO_LARGE' && /61 bytes, more than 60/.test(error.message),
-      );
-    });
+  it('BND-002 TRN-019 what the gateway sends is refused by its prefix, in words about the gateway', () => {
+    const cases: [prefix: number[], code: string, message: string][] = [
+      [[0, 0, 0, 0, 61], 'FRAME_TOO_LARGE', 'the gateway sent a message of 61 bytes, more than 60'],
+      [[1, 0, 0, 0, 1], 'UNSUPPORTED', 'the gateway sent a compressed message'],
+    ];
+    for (const [prefix, code, message] of cases)
+      assert.throws(() => createMessageCutter(60).push(Buffer.from(prefix)), { name: 'ControlError', code, message });
+    const cutter = createMessageCutter(60);
+    assert.deepEqual(
+      cutter.push(Buffer.from([0, 0, 0, 0, 1, 7, 0, 0])).map((message) => [...message]),
+      [[7]],
+    );
+    assert.equal(cutter.isInMessage, true);
   });
 
   it('the end of a call: status, reason, wish and time are read from whatever came', () => {

@@ -6,10 +6,10 @@ import { constants } from 'node:http2';
 import { connect } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { connectionLimits } from '../../gateway/grpc/connections.ts';
-import { MessageReader } from '../../gateway/grpc/message.ts';
+import { prefixRefusal } from '../../gateway/grpc/refusals.ts';
 import { sessionLimits } from '../../gateway/session/agent-session.ts';
 import { outboundLimits } from '../../gateway/session/outbound.ts';
-import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
+import { AgentFrameSchema, encodeMessage, MessageReader } from '../../proto/index.ts';
 import { dial, dialTls, helloFrame, nodeLeaf, openAgent, servicePath, TestAgent, TestCall, type TestLeaf } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
@@ -127,7 +127,7 @@ describe('hostile peers', function () {
 
   it('reads a flood more slowly, and answers all of it', async () => {
     let answers = 0;
-    const reader = new MessageReader(outboundLimits.budgetBytes);
+    const reader = new MessageReader(outboundLimits.budgetBytes, prefixRefusal);
     const sink = { onMessage: () => void (answers += 1) };
     const flooding = await raw({ onData: (_, payload) => reader.push(payload, sink) });
     const stream = flooding.open();
