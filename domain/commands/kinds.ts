@@ -46,7 +46,7 @@ export const commandKinds = Object.freeze({
     summary: 'reboot; done when the machine is back with another boot id',
   },
   'service.restart': {
-    roles: ['node', 'site'],
+    roles: ['node'],
     lane: 'control',
     destructive: false,
     timeoutMs: minutes(5),

@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict';
-import { commandKinds, findCommandKind, laneWindows } from '../../domain/commands/kinds.ts';
 import { commandStateName, commandStates, isFinished } from '../../domain/commands/states.ts';
 import { ControlError, codeOf, errorTable, isCode } from '../../domain/errors.ts';
-import { protocolRegistry } from '../../proto/index.ts';
 
 describe('the error table', () => {
   it('says for each code what every edge needs', () => {
@@ -28,28 +26,6 @@ describe('the error table', () => {
     assert.equal(error.message.includes('ECONNREFUSED'), false);
     assert.equal((error.cause as Error).message, 'ECONNREFUSED');
     assert.ok(Object.isFrozen(error.details));
-  });
-});
-
-describe('the table of command kinds', () => {
-  it('KIND-012 KIND-015 names for each kind a payload and a result that the protocol has, a lane and a timeout', () => {
-    for (const [kind, row] of Object.entries(commandKinds)) {
-      assert.ok(protocolRegistry.getMessage(row.payload), `${kind}: ${row.payload}`);
-      assert.ok(protocolRegistry.getMessage(row.result), `${kind}: ${row.result}`);
-      assert.ok(row.timeoutMs >= 60_000);
-      assert.ok(laneWindows[row.lane] >= 1);
-    }
-  });
-
-  it('KIND-011 KIND-013 node.reboot is destructive, inventory.refresh is not', () => {
-    assert.equal(commandKinds['node.reboot'].destructive, true);
-    assert.equal(commandKinds['node.reboot'].idempotent, false);
-    assert.equal(commandKinds['inventory.refresh'].destructive, false);
-  });
-
-  it('a name from Object.prototype is no kind', () => {
-    assert.equal(findCommandKind('constructor'), undefined);
-    assert.equal(findCommandKind('inventory.refresh')?.lane, 'control');
   });
 });
 
