@@ -4,8 +4,11 @@
  * then lets the workflow go on, where a final failure would have ended it half way.
  *
  * NOT_YET is a wait, not a fault: BENIGN keeps it out of the error metrics, and it names its own next attempt.
+ *
+ * A refusal that only a repair outside ends (`repairable`) is tried a few times, because another worker of the queue may be the
+ * right one. A caller that can hold is then told; one that cannot goes on trying.
  */
-import { CompleteAsyncError } from '@temporalio/activity';
+import { activityInfo, CompleteAsyncError } from '@temporalio/activity';
 import { ApplicationFailure, ApplicationFailureCategory, TemporalFailure } from '@temporalio/common';
 import { type ControlError, errorTable, isControlError } from '../domain/errors.ts';
 
@@ -13,20 +16,23 @@ import { type ControlError, errorTable, isControlError } from '../domain/errors.
 const defaultDelayMs = 5_000;
 
 /** Refusals that the next attempt may well not meet, whatever the table says of their code. */
-const passing = new Set([
-  'bundle-busy',
-  'bundle-locked',
-  'node-changed',
-  // H-07: another worker of the queue may be the current one, and this one is again once the bundle or the database is restored.
-  'bundle-replaced',
-  'database-behind-fleet',
-]);
+const passing = new Set(['bundle-busy', 'bundle-locked', 'node-changed']);
+/** H-07: another worker of the queue may be the current one, and this one is again once the bundle or the database is restored. */
+const repairable = new Set(['bundle-replaced', 'database-behind-fleet']);
 
-const isFinal = (error: ControlError): boolean =>
-  !errorTable[error.code].retryable && error.code !== 'INTERNAL' && !passing.has(String(error.details['reason']));
+export interface Translation {
+  /** This attempt is the last that a repairable refusal gets; false: it is tried for as long as it takes. */
+  readonly reportsRepairable: boolean;
+}
+
+const isFinal = (error: ControlError, { reportsRepairable }: Translation): boolean => {
+  const reason = String(error.details['reason']);
+  if (error.code === 'STALE_BUNDLE' && repairable.has(reason)) return reportsRepairable;
+  return !errorTable[error.code].retryable && error.code !== 'INTERNAL' && !passing.has(reason);
+};
 
 /** @returns what to throw out of an activity */
-export function toApplicationFailure(error: unknown): Error {
+export function toApplicationFailure(error: unknown, translation: Translation = { reportsRepairable: false }): Error {
   if (error instanceof TemporalFailure || error instanceof CompleteAsyncError) return error;
   if (!isControlError(error)) {
     return ApplicationFailure.create({ message: messageOf(error), type: 'INTERNAL', nonRetryable: false, ...causeOf(error) });
@@ -35,7 +41,7 @@ export function toApplicationFailure(error: unknown): Error {
   return ApplicationFailure.create({
     message: error.message,
     type: error.code,
-    nonRetryable: isFinal(error),
+    nonRetryable: isFinal(error, translation),
     details: [error.details],
     ...(waits ? { category: ApplicationFailureCategory.BENIGN, nextRetryDelay: delayOf(error) } : {}),
   });
@@ -43,15 +49,24 @@ export function toApplicationFailure(error: unknown): Error {
 
 type Activity = (...args: never[]) => Promise<unknown>;
 
-/** Every function of `activities` with its errors translated. */
-export function translated<T extends Record<string, Activity>>(activities: T): T {
+/** Every function of `activities` with its errors translated; a repairable refusal is tried for as long as it takes. */
+export const translated = <T extends Record<string, Activity>>(activities: T): T => translateAll(activities, () => false);
+
+/** Some seconds, at the steps' own pace: as long as a restart or a copied file takes. */
+const attemptsBeforeReport = 4;
+
+/** The same for a workflow that can hold: a repairable refusal is tried a few times, then reported to it. */
+export const translatedForHolder = <T extends Record<string, Activity>>(activities: T): T =>
+  translateAll(activities, () => activityInfo().attempt >= attemptsBeforeReport);
+
+function translateAll<T extends Record<string, Activity>>(activities: T, reportsRepairable: () => boolean): T {
   const entries = Object.entries(activities).map(([name, run]) => [
     name,
     async (...args: never[]) => {
       try {
         return await run(...args);
       } catch (error) {
-        throw toApplicationFailure(error);
+        throw toApplicationFailure(error, { reportsRepairable: reportsRepairable() });
       }
     },
   ]);

@@ -16,6 +16,8 @@ export interface RootsView {
 /** The deployment's command roots behind their compare-and-swap; each step is one of domain/rotation/stages.ts. */
 export interface CommandRootsPort {
   read(): Promise<RootsView>;
+  /** Throws STALE_BUNDLE as long as the stored bundle or the database is older than the deployment (H-07). */
+  assertFresh(): Promise<void>;
   /** `refuse` is asked in every attempt of the compare-and-swap; what it throws leaves the bundle as it is. */
   add(input: { rotationId: string; refuse: () => Promise<void> }): Promise<RootsView>;
   switch(input: { rotationId: string }): Promise<RootsView>;

@@ -4,12 +4,12 @@
  * the step done, skips the gate, and only makes up for evidence that is missing.
  */
 import { heartbeat } from '@temporalio/activity';
-import { ControlError } from '../domain/errors.ts';
+import { ControlError, isControlError } from '../domain/errors.ts';
 import { dropOpensAt, judgeDrop } from '../domain/rotation/gates.ts';
 import type { CommandRoots, RotationInProgress } from '../domain/rotation/stages.ts';
 import { hour } from '../domain/time.ts';
 import { parseStageEvidence } from '../pki/audit/evidence.ts';
-import { translated } from './failures.ts';
+import { translatedForHolder } from './failures.ts';
 import { currentWait, notYet } from './not-yet.ts';
 import { answer, assertOpen, type GateName, type GateReport, judgeNodes, judgeRollout, readOverrides } from './rotation-gates.ts';
 import { type Planned, planFrom, rootsOf } from './rotation-plan.ts';
@@ -29,13 +29,15 @@ export interface RotationSigningActivities {
   dropCommandRoot(input: Step): Promise<SignedAgain>;
   abortCommandRotation(input: Step): Promise<{ kind: 'nothing' | 'removed' | 'switched-back' | 'too-late' }>;
   recordOutcome(input: Step): Promise<void>;
+  /** Waits until this deployment's bundle and database are the newest again (H-07), and `atLeastMs` before it says so. */
+  awaitFreshness(input: Step & { atLeastMs: number }): Promise<void>;
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
 
 const nothingSigned: SignedAgain = Object.freeze({ commands: 0, specs: 0 });
 
 export function createRotationSigningActivities(ports: RotationSigningPorts): RotationSigningActivities {
-  return translated<RotationSigningActivities>({
+  return translatedForHolder<RotationSigningActivities>({
     async planCommandRoot({ rotationId }) {
       const view = await ports.roots.read();
       const planned = planFrom(view.roots, rotationId);
@@ -85,6 +87,8 @@ export function createRotationSigningActivities(ports: RotationSigningPorts): Ro
       // Taken back before its add: there is nothing to confirm.
       if (begun) await writeEvidence(ports, { rotationId, stage: 'confirm', view: await ports.roots.read() });
     },
+
+    awaitFreshness: ({ atLeastMs }) => awaitFreshness(ports, atLeastMs),
   });
 }
 
@@ -195,4 +199,16 @@ async function refuseAborted(ports: RotationSigningPorts, rotationId: string): P
   const { abort } = await readOverrides(ports, rotationId);
   if (abort !== undefined)
     notYet({ reason: 'abort-recorded', message: `${abort.actor} aborts this rotation: no further step forward` }, currentWait());
+}
+
+async function awaitFreshness(ports: RotationSigningPorts, atLeastMs: number): Promise<void> {
+  const wait = currentWait();
+  try {
+    await ports.roots.assertFresh();
+  } catch (error) {
+    if (!isControlError(error) || error.code !== 'STALE_BUNDLE') throw error;
+    notYet({ reason: String(error.details['reason']), message: error.message }, wait);
+  }
+  const retryAfterMs = atLeastMs - wait.elapsedMs;
+  if (retryAfterMs > 0) notYet({ reason: 'settling', message: 'fresh again; the step is tried again in a moment', retryAfterMs }, wait);
 }

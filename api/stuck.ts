@@ -76,8 +76,15 @@ function reasonOf(facts: WorkflowFacts): string | null {
 function helpFor(facts: WorkflowFacts): string {
   if (facts.problems.length > 0) return `read the worker's log, then: temporal workflow show --workflow-id ${facts.workflowId}`;
   const rotates = facts.type === 'rotateCommandRoot';
+  if (rotates && facts.phase === 'blocked') return blockedHelp(facts);
   if (rotates && ((facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'))
     return 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
   if (rotates) return 'better-compute rotation status';
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
 }
+
+/** Only a hold for the operator needs the word to go on; any other ends with its cause. */
+const blockedHelp = ({ waitingOn }: WorkflowFacts): string =>
+  waitingOn.includes('operator')
+    ? 'better-compute rotation status says what was refused; repair it, then: better-compute rotation resume'
+    : 'better-compute doctor says how to repair it; the rotation then goes on by itself';

@@ -25,7 +25,8 @@ function describeStatus(status: RotationStatus, now: number): [string, string][]
   if (status.trustVersion !== null) rows.push(['trust version', String(status.trustVersion)]);
   if (status.dropOpensAt !== null) rows.push(['drop opens', opens(status.dropOpensAt, now)]);
   if (status.paused !== null) rows.push(['paused', `by ${status.paused.actor}: ${status.paused.reason}`]);
-  if (status.blocked !== null) rows.push(['held', `${status.blocked.code}: ${status.blocked.message}`]);
+  if (status.blocked !== null)
+    rows.push(['held', `waits for the ${status.blocked.waitsFor}: ${status.blocked.code}: ${status.blocked.message}`]);
   if (status.behind !== null) rows.push(['waiting for', status.behind.message]);
   for (const { kind, subject, actor, reason } of status.overrides)
     rows.push(['override', `${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`]);
@@ -39,7 +40,8 @@ export function watchLine(run: RotationRun): string {
   const { status } = run;
   if (run.state !== 'running') return endLine(run);
   if (status === null) return 'no worker answers; the rotation itself is safe and goes on when one is back';
-  if (status.blocked !== null) return `${status.phase}: held (${status.blocked.code}: ${status.blocked.message})`;
+  if (status.blocked !== null)
+    return `${status.phase}: held, waits for the ${status.blocked.waitsFor} (${status.blocked.code}: ${status.blocked.message})`;
   if (status.paused !== null) return `${status.phase}: paused by ${status.paused.actor} (${status.paused.reason})`;
   if (status.phase === 'waiting-drop' && status.dropOpensAt !== null) return `${status.phase}: until ${instantText(status.dropOpensAt)}`;
   return status.behind === null ? status.phase : `${status.phase}: ${status.behind.message}`;

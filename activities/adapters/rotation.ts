@@ -68,10 +68,12 @@ const viewOf = (bundle: bundles.PkiBundle): RootsView => ({
 });
 
 export function createCommandRoots({ db, now, running }: DatabasePorts & { running: RunningBundle }): CommandRootsPort {
+  const assertFreshBundle = (bundle: bundles.PkiBundle): Promise<void> =>
+    assertFresh(db, { bundle: { generation: bundle.generation, digest: bundles.bundleDigest(bundle) }, now: now() });
   /** H-07: an older bundle is never written on, however good its seal. */
   const step = async (take: (bundle: bundles.PkiBundle) => bundles.BundleStep | Promise<bundles.BundleStep>): Promise<RootsView> => {
     const bundle = await running.update(async (before) => {
-      await assertFresh(db, { bundle: { generation: before.generation, digest: bundles.bundleDigest(before) }, now: now() });
+      await assertFreshBundle(before);
       const taken = await take(before);
       return taken.changed ? taken.bundle : 'unchanged';
     });
@@ -79,6 +81,7 @@ export function createCommandRoots({ db, now, running }: DatabasePorts & { runni
   };
   return {
     read: async () => viewOf(await running.refresh()),
+    assertFresh: async () => assertFreshBundle(await running.refresh()),
     add: ({ rotationId, refuse }) =>
       step(async (bundle) => {
         await refuse();

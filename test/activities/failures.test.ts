@@ -28,8 +28,9 @@ describe('toApplicationFailure', () => {
 
   it('H-07 a worker that is older than the deployment leaves the step to a current one, or to itself once repaired', () => {
     for (const reason of ['bundle-replaced', 'database-behind-fleet']) {
-      const failure = toApplicationFailure(new ControlError('STALE_BUNDLE', 'restore the current one', { details: { reason } }));
-      assert.equal((failure as ApplicationFailure).nonRetryable, false, reason);
+      const stale = new ControlError('STALE_BUNDLE', 'restore the current one', { details: { reason } });
+      assert.equal((toApplicationFailure(stale) as ApplicationFailure).nonRetryable, false, reason);
+      assert.equal((toApplicationFailure(stale, { reportsRepairable: true }) as ApplicationFailure).nonRetryable, true, reason);
     }
     const forked = toApplicationFailure(new ControlError('STALE_BUNDLE', 'two bundles', { details: { reason: 'bundle-forked' } }));
     assert.equal((forked as ApplicationFailure).nonRetryable, true);

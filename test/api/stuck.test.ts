@@ -38,6 +38,18 @@ describe('a workflow that waits', () => {
       'better-compute rotation status',
     ],
     [
+      'sends a rotation that holds for a repair to doctor',
+      { phase: 'blocked', waitingOn: ['key bundle'], retrying: [{ type: 'awaitFreshness', attempt: 9, failure: 'generation 3, not 5' }] },
+      'blocked: generation 3, not 5 (awaitFreshness, attempt 9)',
+      'better-compute doctor says how to repair it; the rotation then goes on by itself',
+    ],
+    [
+      'names the word that lifts a hold for the operator',
+      { phase: 'blocked', waitingOn: ['operator'] },
+      'blocked: operator',
+      'better-compute rotation status says what was refused; repair it, then: better-compute rotation resume',
+    ],
+    [
       'says first that its code cannot run',
       { problems: ['category=WorkflowTaskFailed'], waitingOn: ['node-3'] },
       'waiting-fleet: its code cannot run (category=WorkflowTaskFailed)',

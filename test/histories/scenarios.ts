@@ -91,6 +91,21 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
     await handle.signal(rotation.resume);
     return handle;
   },
+  'rotation-held-until-repaired': async (stage) => {
+    stage.world.times = shortTimes;
+    let broken = true;
+    stage.world.before = (call) => {
+      if (!broken || (call !== 'roots.switch' && call !== 'roots.assertFresh')) return;
+      throw new ControlError('STALE_BUNDLE', 'an older key bundle', { details: { reason: 'bundle-replaced' } });
+    };
+    const handle = await startRotation(stage.client);
+    await untilStatus(handle, (status) => status.blocked !== null);
+    await handle.signal(rotation.resume);
+    await untilStatus(handle, (status) => status.blocked === null);
+    await untilStatus(handle, (status) => status.blocked !== null);
+    broken = false;
+    return handle;
+  },
   'revoke-identity': async (stage) => {
     const nodeId = 'node-00001';
     const handle = await stage.client.workflow.start('revokeIdentity', {

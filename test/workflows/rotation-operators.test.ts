@@ -119,7 +119,7 @@ describe('rotateCommandRoot: operators', function () {
     };
     const handle = await begin(world);
     const held = await untilStatus(handle, (status) => status.blocked !== null);
-    assert.deepEqual(held.blocked, { code: 'STALE_BUNDLE', message: 'this process holds an older key bundle' });
+    assert.deepEqual(held.blocked, { code: 'STALE_BUNDLE', message: 'this process holds an older key bundle', waitsFor: 'operator' });
     assert.equal(held.phase, 'switching');
     broken = false;
     await handle.signal(messages.resume);

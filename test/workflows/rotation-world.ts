@@ -84,6 +84,7 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
       await this.before('roots.read');
       return this.#view();
     },
+    assertFresh: async () => this.before('roots.assertFresh'),
     add: async ({ rotationId, refuse }) => {
       await this.before('roots.add.swap');
       await refuse();

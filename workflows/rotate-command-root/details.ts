@@ -76,7 +76,11 @@ function hold(status: RotationStatus): string[] {
     lines.push(`- **paused** by ${status.paused.actor}: ${clip(status.paused.reason, 200)} (\`better-compute rotation resume\`)`);
   if (status.blocked !== null) {
     lines.push(`- **held**: ${status.blocked.code}: ${clip(status.blocked.message, 400)}`);
-    lines.push('- repair it, then `better-compute rotation resume`; or take it back: `better-compute rotation abort --reason <why>`');
+    lines.push(
+      status.blocked.waitsFor === 'operator'
+        ? '- repair it, then `better-compute rotation resume`; or take it back: `better-compute rotation abort --reason <why>`'
+        : `- waits for the ${status.blocked.waitsFor}: goes on by itself once that is repaired (\`better-compute doctor\`), at once with \`better-compute rotation resume\``,
+    );
   }
   return lines;
 }

@@ -59,6 +59,13 @@ export interface Behind {
   readonly seenAt: number;
 }
 
+export interface Blocked {
+  readonly code: string;
+  readonly message: string;
+  /** The operator has to say when to go on; any other ends the hold by being repaired. */
+  readonly waitsFor: 'operator' | 'key bundle' | 'database';
+}
+
 export interface RotationStatus {
   readonly rotationId: string;
   readonly phase: Phase;
@@ -70,8 +77,8 @@ export interface RotationStatus {
   readonly trustVersion: number | null;
   readonly dropOpensAt: number | null;
   readonly paused: (Signed & { readonly since: number }) | null;
-  /** A step was refused for good: the rotation holds until an operator repairs it and sends `resume`, or aborts. */
-  readonly blocked: { readonly code: string; readonly message: string } | null;
+  /** A step was refused: the rotation holds until the cause is gone, an operator sends `resume`, or aborts. */
+  readonly blocked: Blocked | null;
   readonly behind: Behind | null;
   readonly overrides: readonly Override[];
   readonly startedBy: string;

@@ -57,6 +57,8 @@ export class RotationState {
   blocked: RotationStatus['blocked'] = null;
   behind: Behind | null = null;
   aborting: AbortMessage | null = null;
+  /** Holds that ended by themselves, in this phase. */
+  #repairs = 0;
   readonly overrides = new Map<string, Override>();
   readonly #start: Required<StartMessage>;
   #reportsLeft = reportBudget;
@@ -72,6 +74,18 @@ export class RotationState {
     this.phase = phase;
     this.since = now;
     this.behind = null;
+    this.#repairs = 0;
+  }
+
+  /** The cause of a hold is gone. */
+  repaired(): void {
+    this.blocked = null;
+    this.#repairs += 1;
+  }
+
+  /** How long the next hold lasts at least: a cause that comes back at once must not fill the history. */
+  get leastHoldMs(): number {
+    return this.#repairs === 0 ? 0 : Math.min(10_000 * 2 ** (this.#repairs - 1), 600_000);
   }
 
   /** How long the next call of this gate's activity may wait before it reports; null: until it opens. */

@@ -1,15 +1,42 @@
 /**
  * How a rotation takes a step: hold while paused, run it so that an abort cuts it short, keep the workflow alive when it is
- * refused for good. After the first effect a refusal never ends the workflow: half a rotation without its workflow is what nobody
- * would watch. It holds instead, says why, and goes on when an operator has repaired the cause (`resume`) or aborts.
+ * refused. After the first effect a refusal never ends the workflow: half a rotation without its workflow is what nobody
+ * would watch. It holds instead as phase `blocked`, says why, and goes on when an operator sends `resume` or aborts; where the
+ * cause is a bundle or a database that is older than the deployment (H-07), it goes on by itself once that is repaired.
  */
-import { CancellationScope, condition, isCancellation, log, setCurrentDetails, sleep } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  condition,
+  isCancellation,
+  log,
+  patched,
+  proxyActivities,
+  setCurrentDetails,
+  sleep,
+} from '@temporalio/workflow';
 import type { GateReport } from '../../activities/rotation-gates.ts';
-import { showPhase } from '../shared/attributes.ts';
-import { findRefusal, toFailure } from '../shared/failures.ts';
+import type { RotationSigningActivities } from '../../activities/rotation-signing.ts';
+import { onSigning } from '../shared/activity-options.ts';
+import { type PhaseAttributes, showPhase } from '../shared/attributes.ts';
+import { findRefusal, type Refusal, toFailure } from '../shared/failures.ts';
 import { describe } from './details.ts';
-import type { Gate, Phase } from './messages.ts';
+import type { Blocked, Gate, Phase } from './messages.ts';
 import type { RotationState } from './state.ts';
+
+const { awaitFreshness } = proxyActivities<RotationSigningActivities>({
+  ...onSigning,
+  summary: 'until the key bundle and the database are the newest again',
+});
+
+/** Refusals whose end an activity can see. */
+const repairs: ReadonlyMap<string, Blocked['waitsFor']> = new Map([
+  ['bundle-replaced', 'key bundle'],
+  ['bundle-forked', 'key bundle'],
+  ['database-behind-fleet', 'database'],
+]);
+
+/** Histories from before hold under the name of their phase, and for an operator only. */
+const holdsAsBlocked = (): boolean => patched('rotation-holds-as-blocked');
 
 /** Thrown out of a step when an abort has been recorded; never leaves the workflow. */
 export class AbortRequested extends Error {
@@ -31,6 +58,9 @@ export class Steps {
   readonly state: RotationState;
   #scope: CancellationScope | null = null;
   #goingBack = false;
+  /** What the attributes say, or will say again after a hold. */
+  #attributes: PhaseAttributes | null = null;
+  #shownBlocked = false;
 
   constructor(state: RotationState) {
     this.state = state;
@@ -38,7 +68,7 @@ export class Steps {
 
   enter(phase: Phase, shown: Shown = {}): void {
     this.state.enter(phase, Date.now());
-    if (!passing.has(phase)) showPhase({ phase, ...shown });
+    if (!passing.has(phase)) this.#showPhase({ phase, ...shown });
     this.show();
   }
 
@@ -47,7 +77,7 @@ export class Steps {
     setCurrentDetails(describe(this.state.status()));
   }
 
-  /** Runs `call` until it succeeds. `mayFail`: nothing has happened yet, so a refusal ends the workflow. */
+  /** Runs `call` until it succeeds. `mayFail`: nothing has happened yet, so a refusal that nothing will lift ends the workflow. */
   async take<T>(call: () => Promise<T>, options: { mayFail?: boolean } = {}): Promise<T> {
     for (;;) {
       await this.#hold();
@@ -56,11 +86,10 @@ export class Steps {
       } catch (error) {
         const refusal = findRefusal(error);
         if (refusal === undefined || error instanceof AbortRequested) throw error;
-        if (options.mayFail) throw toFailure(error);
-        log.error('a step was refused: holding for an operator', { phase: this.state.phase, ...refusal });
-        this.state.blocked = refusal;
-        showPhase({ phase: this.state.phase, waitingOn: ['operator'] });
-        this.show();
+        const asBlocked = holdsAsBlocked();
+        const waitsFor = (asBlocked ? repairs.get(refusal.reason) : undefined) ?? 'operator';
+        if (options.mayFail && waitsFor === 'operator') throw toFailure(error);
+        this.#block(refusal, { waitsFor, asBlocked });
       }
     }
   }
@@ -75,7 +104,7 @@ export class Steps {
       const report = await this.take(() => call(this.state.nextPatience(gate)));
       if (report.kind === 'open') return report.trustVersion;
       this.state.behind = { ...report, names: report.behind };
-      if (!shown) showPhase({ phase: this.state.phase, waitingOn: report.behind, behind: report.count });
+      if (!shown) this.#showPhase({ phase: this.state.phase, waitingOn: report.behind, behind: report.count });
       shown = true;
       this.show();
     }
@@ -101,9 +130,46 @@ export class Steps {
     return this.state.aborting !== null && !this.#goingBack && !this.state.dropped;
   }
 
+  #showPhase(attributes: PhaseAttributes): void {
+    this.#attributes = attributes;
+    this.#shownBlocked = false;
+    showPhase(attributes);
+  }
+
+  #block({ code, message, reason }: Refusal, hold: { waitsFor: Blocked['waitsFor']; asBlocked: boolean }): void {
+    const { phase } = this.state;
+    log.error('a step was refused: holding', { phase, code, reason, message, waitsFor: hold.waitsFor });
+    this.state.blocked = { code, message, waitsFor: hold.waitsFor };
+    showPhase({ phase: hold.asBlocked ? 'blocked' : phase, waitingOn: [hold.waitsFor] });
+    this.#shownBlocked = hold.asBlocked;
+    this.show();
+  }
+
   async #hold(): Promise<void> {
+    if (this.state.blocked !== null && this.state.blocked.waitsFor !== 'operator') await this.#untilRepaired();
     if (this.state.held) await condition(() => !this.state.held || this.#abortPending);
     if (this.#abortPending) throw new AbortRequested();
+    if (!this.#shownBlocked || this.#attributes === null) return;
+    this.#showPhase(this.#attributes);
+    this.show();
+  }
+
+  /** The activity does the waiting, without history; `resume` and an abort end it. */
+  async #untilRepaired(): Promise<void> {
+    const { state } = this;
+    const waiting = new CancellationScope();
+    const repaired = waiting.run(() => awaitFreshness({ rotationId: state.rotationId, atLeastMs: state.leastHoldMs }));
+    const lifted = condition(() => state.blocked === null || this.#abortPending);
+    try {
+      await Promise.race([repaired.then(() => state.repaired()), lifted]);
+    } catch (error) {
+      const refusal = findRefusal(error);
+      if (refusal === undefined) throw error;
+      this.#block(refusal, { waitsFor: 'operator', asBlocked: true });
+    } finally {
+      waiting.cancel();
+      await repaired.catch(() => undefined);
+    }
   }
 
   async #interruptible<T>(call: () => Promise<T>): Promise<T> {

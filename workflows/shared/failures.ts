@@ -2,6 +2,7 @@
 import { ActivityFailure, ApplicationFailure, TimeoutFailure } from '@temporalio/common';
 import { isCancellation } from '@temporalio/workflow';
 import { type Code, codeOf, isCode, isControlError } from '../../domain/errors.ts';
+import { isRecord } from './shape.ts';
 
 /** The failure that ends a workflow or rejects an update; what is not ours stays what it is. */
 export function toFailure(error: unknown): unknown {
@@ -21,13 +22,24 @@ export function refusing<T>(rule: () => T): T {
 export interface Refusal {
   readonly code: Code;
   readonly message: string;
+  /** Kebab-case, from the error's details; empty when it names none. */
+  readonly reason: string;
 }
 
 /** What an activity's final failure says; undefined for a cancellation, which is no refusal. */
 export function findRefusal(error: unknown): Refusal | undefined {
   if (isCancellation(error)) return undefined;
   const cause = error instanceof ActivityFailure ? error.cause : error;
-  if (cause instanceof ApplicationFailure) return { code: isCode(cause.type) ? cause.type : 'INTERNAL', message: cause.message };
-  if (cause instanceof TimeoutFailure) return { code: 'UNAVAILABLE', message: cause.message };
+  if (cause instanceof ApplicationFailure) {
+    return { code: isCode(cause.type) ? cause.type : 'INTERNAL', message: cause.message, reason: reasonOf(cause) };
+  }
+  if (cause instanceof TimeoutFailure) return { code: 'UNAVAILABLE', message: cause.message, reason: '' };
   return undefined;
+}
+
+/** Details are a payload like any other: anything may stand there. */
+function reasonOf({ details }: ApplicationFailure): string {
+  const first: unknown = details?.[0];
+  const reason = isRecord(first) ? first['reason'] : undefined;
+  return typeof reason === 'string' ? reason : '';
 }
