@@ -17,6 +17,7 @@ import type { Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
 import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
+import { withClockTold } from './tls/clock-refusal.ts';
 import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
 
 export interface RouterOptions {
@@ -109,7 +110,12 @@ function refuse({ connections, metrics, random, log }: RouterOptions, { stream, 
 
 function peerOf({ anchors, trustDomain, isRevoked, scheduler }: RouterOptions, stream: ServerHttp2Stream): Peer {
   const chain = peerChainOf((stream.session as ServerHttp2Session).socket as TLSSocket);
-  return verifyPeer(chain, { anchors: anchors(), trustDomain, now: scheduler.now(), isRevoked });
+  const now = scheduler.now();
+  try {
+    return verifyPeer(chain, { anchors: anchors(), trustDomain, now, isRevoked });
+  } catch (error) {
+    throw withClockTold(error, now);
+  }
 }
 
 function sessionPeerOf(peer: Peer, stream: ServerHttp2Stream): SessionPeer {

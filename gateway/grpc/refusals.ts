@@ -23,6 +23,7 @@ export const refusalTable = Object.freeze({
   'no-client-certificate': row('UNAUTHENTICATED', 'a client certificate is required'),
   'client-certificate-invalid': row('UNAUTHENTICATED', 'the client certificate does not verify'),
   'client-certificate-expired': row('CERTIFICATE_EXPIRED', 'the client certificate has expired'),
+  'client-certificate-not-yet-valid': row('UNAUTHENTICATED', 'the client certificate is not valid yet', 5_000),
   'session-resumed': row('UNAUTHENTICATED', 'a resumed TLS session proves no certificate'),
   'bad-proof': row('UNAUTHENTICATED', 'the proof of possession does not verify'),
   revoked: row('REVOKED', 'the certificate was revoked'),

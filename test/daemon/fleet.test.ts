@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { toBinary } from '@bufbuild/protobuf';
 import { backoffLimits } from '../../daemon/transport/backoff.ts';
-import { createGateway, type Gateway } from '../../gateway/gateway.ts';
-import { encodePem } from '../../pki/x509/index.ts';
-import { SignatureSchema } from '../../proto/index.ts';
 import { type Fleet, type FleetOptions, startFleet } from '../fakes/fleet.ts';
 import { MemoryStore } from '../gateway/memory-store.ts';
-import { commandOf, createDeployment, joinedNode, signedTrust, type TestDeployment, type TrustInit } from '../harness/deployment.ts';
+import { type CommandInit, createDeployment, joinedNode, type TestDeployment, type TrustInit } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
+import { enqueueSigned, publishTrust, type RealGateway, startRealGateway } from './real-gateway.ts';
 
 /** The daemon's own code against the gateway's own code, over real TLS; only the database and the machines are in memory. */
 describe('a fleet of daemons on a real gateway', () => {
@@ -21,18 +18,10 @@ describe('a fleet of daemons on a real gateway', () => {
     for (const one of running.splice(0).toReversed()) await one.stop();
   });
 
-  async function startGateway(store: MemoryStore, gatewayId = 'gw-1'): Promise<{ gateway: Gateway; url: string }> {
-    const { serving, bundle, trustDomain } = deployment;
-    const gateway = createGateway({
-      tls: { ...serving, ca: encodePem('CERTIFICATE', bundle.nodeCa.certificate.der) },
-      trustDomain,
-      gatewayId,
-      services: { join: async (request) => request, renew: async (request) => request },
-      store,
-    });
-    const { port } = await gateway.listen({ host: '127.0.0.1', port: 0 });
-    running.push({ stop: () => gateway.close() });
-    return { gateway, url: `https://127.0.0.1:${port}` };
+  async function startGateway(store: MemoryStore): Promise<RealGateway> {
+    const started = await startRealGateway(deployment, { store });
+    running.push(started);
+    return started;
   }
 
   async function fleetAt(gatewayUrl: string, count: number, options: Partial<FleetOptions> = {}): Promise<Fleet> {
@@ -44,21 +33,12 @@ describe('a fleet of daemons on a real gateway', () => {
     return fleet;
   }
 
-  async function publish(store: MemoryStore, init: TrustInit): Promise<void> {
-    const { body, signature } = await signedTrust(deployment, init);
-    assert.ok(signature);
-    store.trust = { version: init.version, body, signature: toBinary(SignatureSchema, signature) };
-  }
+  const publish = (store: MemoryStore, init: TrustInit): Promise<void> => publishTrust(deployment, store, init);
 
-  async function enqueue(store: MemoryStore, nodeId: string, init: Parameters<typeof commandOf>[1] = {}): Promise<string> {
-    const { body, signature } = await commandOf(deployment, { ...init, nodeId });
-    assert.ok(signature);
-    const queued = store.enqueue(nodeId, { id: init.id ?? '' });
-    Object.assign(queued, { body, signature: toBinary(SignatureSchema, signature) });
-    return queued.id;
-  }
+  const enqueue = (store: MemoryStore, nodeId: string, init: CommandInit & { id: string }): Promise<string> =>
+    enqueueSigned(deployment, store, { ...init, nodeId });
 
-  it('ROT-015 ROT-016 ROT-017 ROT-026 every daemon takes the published bundle with its Welcome and reports it; the command behind it runs once', async function () {
+  it('TRN-030 ROT-015 ROT-016 ROT-017 ROT-026 every daemon takes the published bundle with its Welcome and reports it; the command behind it runs once', async function () {
     this.timeout(60_000);
     const store = new MemoryStore();
     await publish(store, { version: 2, roots: [deployment.rootA, deployment.rootB] });
@@ -92,20 +72,11 @@ describe('a fleet of daemons on a real gateway', () => {
     this.timeout(60_000);
     const store = new MemoryStore();
     await publish(store, { version: 1, roots: [deployment.rootA] });
-    const { gateway, url } = await startGateway(store);
+    const { gateway, url, port } = await startGateway(store);
     const fleet = await fleetAt(url, 10);
     await fleet.whenConnected();
     await gateway.close();
-    const port = Number(new URL(url).port);
-    const again = createGateway({
-      tls: { ...deployment.serving, ca: encodePem('CERTIFICATE', deployment.bundle.nodeCa.certificate.der) },
-      trustDomain: deployment.trustDomain,
-      gatewayId: 'gw-2',
-      services: { join: async (request) => request, renew: async (request) => request },
-      store,
-    });
-    await again.listen({ host: '127.0.0.1', port });
-    running.push({ stop: () => again.close() });
+    running.push(await startRealGateway(deployment, { store, gatewayId: 'gw-2', port }));
     await fleet.whenConnected();
     for (let n = 0; n < 10; n++) await enqueue(store, `node-${n}`, { id: `after-${n}` });
     await eventually('all results', () => store.results.size === 10);

@@ -113,6 +113,9 @@ const provocations: Readonly<Record<Exclude<RefusalReason, 'session-resumed' | '
     nodeLeaf(await createAuthorities(now), 'node-1', { lifetimeMs: day, now: now + day - 60_000 }),
   ),
   'client-certificate-expired': withLeaf((authorities) => nodeLeaf(authorities, 'node-1', { lifetimeMs: 3_600_000 })),
+  'client-certificate-not-yet-valid': withLeaf((authorities) =>
+    nodeLeaf(authorities, 'node-1', { lifetimeMs: day, now: Date.now() + 2 * 3_600_000 }),
+  ),
   'wrong-trust-domain': withLeaf((authorities) =>
     nodeLeaf(authorities, 'node-1', { trustDomain: 'other.example', lifetimeMs: day, now: authorities.now + day - 60_000 }),
   ),
