@@ -66,6 +66,8 @@ export class AgentSession {
     drain: (order) => this.#onDrain(order),
     revocation: (notice) => this.#onRevocation(notice),
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
+    // Nobody on this machine asks for one: an answer to nothing is passed over.
+    workloadTokenResponse: () => undefined,
   };
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;
