@@ -120,14 +120,28 @@ async function readBundle(path: string): Promise<{ text: string; revision: strin
  * @param place moves or links the temporary file to `path`
  */
 async function writeWhole(path: string, text: string, place: (temporary: string) => Promise<void>): Promise<void> {
-  const temporary = `${path}.${process.pid}.${randomUUID()}.tmp`;
+  const temporary = temporaryFor(path);
   try {
-    const file = await open(temporary, 'wx', mode);
-    await written(file, text);
+    await written(await open(temporary, 'wx', mode), text);
     await place(temporary);
     await syncFolder(dirname(path));
   } finally {
     await unlink(temporary).catch(() => undefined);
+  }
+}
+
+const temporaryFor = (path: string): string => `${path}.${process.pid}.${randomUUID()}.tmp`;
+
+/** Writes a durable file of mode 0600 beside `path`; the caller puts it in place. @throws INVALID_CONFIG, leaving nothing */
+export async function stageWhole(path: string, text: string): Promise<string> {
+  const temporary = temporaryFor(path);
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    await written(await open(temporary, 'wx', mode), text);
+    return temporary;
+  } catch (cause) {
+    await unlink(temporary).catch(() => undefined);
+    return cannotWrite(path)(cause as NodeJS.ErrnoException);
   }
 }
 
@@ -142,7 +156,7 @@ async function written(file: FileHandle, text: string): Promise<void> {
   }
 }
 
-async function syncFolder(folder: string): Promise<void> {
+export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {
     await handle.sync();

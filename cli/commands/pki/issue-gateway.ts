@@ -8,6 +8,7 @@ import { createAuthorities } from '../../../pki/authority/index.ts';
 import { openBundle, type PkiBundle } from '../../../pki/bundle/index.ts';
 import { type Certificate, encodePem, spkiOf, spkiPin } from '../../../pki/x509/index.ts';
 import { replaceWhole } from '../../../runtime/bundle-file-store.ts';
+import { replaceSet } from '../../../runtime/replace-set.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
@@ -66,9 +67,11 @@ export async function pkiIssueGatewayRun(options: PkiIssueGatewayOptions, ports:
   });
   const folder = options.out === null ? ports.settings.tlsFolder : resolve(options.out);
   const files = { key: join(folder, `${options.name}.key`), crt: join(folder, `${options.name}.crt`), nodeCa: join(folder, 'node-ca.pem') };
-  await replaceWhole(files.key, encodePem('PRIVATE KEY', privateKey.export({ type: 'pkcs8', format: 'der' })));
-  await replaceWhole(files.crt, pemOf(chain));
   await replaceWhole(files.nodeCa, pemOf(bundle.nodeCa.certificates.map(({ der }) => der)));
+  await replaceSet(join(folder, options.name), [
+    { path: files.key, text: encodePem('PRIVATE KEY', privateKey.export({ type: 'pkcs8', format: 'der' })) },
+    { path: files.crt, text: pemOf(chain) },
+  ]);
   report({ certificate, bundle, files }, ports, options.json);
 }
 
