@@ -1,12 +1,13 @@
 /** The CLI's rotation port and the API's workflow calls against a real Temporal server with the real workflows. */
 import assert from 'node:assert/strict';
+import { ApplicationFailure } from '@temporalio/common';
 import { createOperatorWorkflows } from '../../api/temporal-workflows.ts';
 import { createRotationPort } from '../../cli/temporal-rotation.ts';
 import type { ControlError } from '../../domain/errors.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { eventually } from '../harness/eventually.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { type RunningWorkers, runRotationWorkers } from '../workflows/rotation-rig.ts';
+import { type RunningWorkers, running, runRotationWorkers } from '../workflows/rotation-rig.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
 
 const shortTimes = { overlapMs: 500, dropMarginMs: 10, workerLifetimeMs: 400 };
@@ -92,6 +93,49 @@ describe('over a real Temporal server', function () {
     );
     assert.match(item.help, /rotation exclude <node>|rotation status/);
     assert.ok(item.since !== null && item.since > 0);
+  });
+
+  it('lists a command whose enqueueing fails and is tried again after seconds, with the reason', async () => {
+    const refuse = async (): Promise<never> => {
+      throw ApplicationFailure.create({ message: 'the key bundle at hand is generation 2, the deployment runs 4', type: 'STALE_BUNDLE' });
+    };
+    const control = await temporal.createWorker({ taskQueue: taskQueues.control });
+    const signing = await temporal.createWorker({
+      taskQueue: taskQueues.signing,
+      activities: { enqueueCommands: refuse },
+      workflowBundle: undefined as never,
+    });
+    workers = running([control, signing]);
+    // An operator's clock, so that the test need not wait for it.
+    const workflows = createOperatorWorkflows(
+      async () => temporal.client,
+      () => Date.now() + 11_000,
+    );
+    await workflows.startCommands({ unique: 'once', kind: 'inventory.refresh', nodes: ['node-1'], payload: {}, actor: 'ann' });
+    const item = await eventually('it is in the list with its reason', async () => {
+      const found = (await workflows.listStuck()).find(({ subject }) => subject === 'command/once');
+      return found !== undefined && /attempt [2-9]/.test(found.waitsFor) && found;
+    });
+    assert.match(
+      item.waitsFor,
+      /^enqueueing: the key bundle at hand is generation 2, the deployment runs 4 \(enqueueCommands, attempt \d+\)$/,
+    );
+    assert.equal(item.help, 'temporal workflow describe --workflow-id command/once');
+  });
+
+  it('lists what no worker takes: a workflow whose code waits, and a step of one that runs', async () => {
+    const workflows = createOperatorWorkflows(
+      async () => temporal.client,
+      () => Date.now() + 11_000,
+    );
+    await workflows.startCommands({ unique: 'once', kind: 'inventory.refresh', nodes: ['node-1'], payload: {}, actor: 'ann' });
+    const waitsFor = (what: RegExp): Promise<unknown> =>
+      eventually(`it waits for ${what}`, async () =>
+        (await workflows.listStuck()).some((item) => item.subject === 'command/once' && what.test(item.waitsFor)),
+      );
+    await waitsFor(/^no worker of bc-control takes it \(its code, attempt 1\)$/);
+    workers = running([await temporal.createWorker({ taskQueue: taskQueues.control })]);
+    await waitsFor(/^enqueueing: no worker takes it \(enqueueCommands, attempt 1\)$/);
   });
 
   it('shows what the server knows when no worker runs', async () => {
