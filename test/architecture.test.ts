@@ -76,7 +76,7 @@ const layers: Readonly<Record<string, Layer>> = {
     why: 'composition roots: they may know everything, and nobody knows them',
   },
   runtime: {
-    values: ['domain', 'temporal.config.ts', 'proto', 'pki/bundle'],
+    values: ['domain', 'temporal.config.ts', 'proto', 'pki/bundle', 'pki/signers'],
     types: ['pki'],
     outside: 'any',
     why: 'the edge of every process: configuration, log, health, life, connections; no rule of the domain lives here',

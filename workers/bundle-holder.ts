@@ -7,12 +7,23 @@
  */
 
 import type { RunningBundle } from '../activities/adapters/rotation.ts';
-import { type BundleChange, type BundleStore, bundleDigest, openBundle, type PkiBundle, updateBundle } from '../pki/bundle/index.ts';
+import {
+  type BundleChange,
+  type BundleStore,
+  bundleDigest,
+  openBundle,
+  type PkiBundle,
+  updateBundle,
+  withExternalSigners,
+} from '../pki/bundle/index.ts';
+import type { ExternalSigners } from '../pki/signers/index.ts';
 import type { ServiceLog } from '../services/log.ts';
 
 export interface BundleHolderOptions {
   readonly store: BundleStore;
   readonly secret: string | undefined;
+  /** For the keys that the bundle only refers to. */
+  readonly signers: ExternalSigners;
   readonly log: ServiceLog;
 }
 
@@ -23,9 +34,9 @@ export interface BundleHolder extends RunningBundle {
 }
 
 /** @throws what the store and openBundle throw: a process does not start without its bundle */
-export async function holdBundle({ store, secret, log }: BundleHolderOptions): Promise<BundleHolder> {
+export async function holdBundle({ store, secret, signers, log }: BundleHolderOptions): Promise<BundleHolder> {
   const listeners: ((bundle: PkiBundle) => void)[] = [];
-  const open = (text: string): PkiBundle => openBundle(text, secret === undefined ? {} : { secret });
+  const open = (text: string): PkiBundle => withExternalSigners(openBundle(text, secret === undefined ? {} : { secret }), signers);
   const first = await store.read();
   let held = { bundle: open(first.text), revision: first.revision };
 
@@ -53,11 +64,12 @@ export async function holdBundle({ store, secret, log }: BundleHolderOptions): P
     refresh,
     update: async (change: BundleChange) => {
       const before = held;
-      const updated = await updateBundle(store, secret, change);
+      const updated = await updateBundle(store, secret, (stored) => change(withExternalSigners(stored, signers)));
       if (updated.revision === held.revision) return held.bundle;
-      if (held === before) return take(updated.bundle, updated.revision);
+      const bundle = withExternalSigners(updated.bundle, signers);
+      if (held === before) return take(bundle, updated.revision);
       await refresh();
-      return updated.bundle;
+      return bundle;
     },
     onChange: (listener) => void listeners.push(listener),
     close: () => watcher.close(),

@@ -2,6 +2,7 @@
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { hostField, parseEnv, portField, switchField } from '../runtime/config.ts';
+import { type SignerEnvironment, signerFields } from '../runtime/signers/external-signers.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -20,6 +21,7 @@ const signingSchema = z.object({
   BETTER_COMPUTE_SECRET: optional,
   BETTER_COMPUTE_PKI: optional,
   BETTER_COMPUTE_TRUST_DOMAIN: optional,
+  ...signerFields,
 });
 
 export interface WorkerConfig {
@@ -34,6 +36,8 @@ export interface SigningConfig extends WorkerConfig {
   /** null: the bundle is a row of the database. */
   readonly bundlePath: string | null;
   readonly trustDomain: string | undefined;
+  /** How keys are reached that the bundle only refers to. */
+  readonly signers: SignerEnvironment;
 }
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
@@ -48,6 +52,7 @@ export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
     secret: parsed.BETTER_COMPUTE_SECRET,
     bundlePath: bundle === 'database' ? null : resolve(bundle),
     trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
+    signers: parsed,
   };
 }
 

@@ -16,9 +16,11 @@ import { createCommandSigningActivities } from '../activities/commands-signing.t
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
 import { ControlError } from '../domain/errors.ts';
 import { bundleDigest } from '../pki/bundle/index.ts';
+import type { ExternalSigners } from '../pki/signers/index.ts';
 import { createBundleFileStore } from '../runtime/bundle-file-store.ts';
 import { rotationTimes } from '../runtime/config.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
+import { openExternalSigners } from '../runtime/signers/external-signers.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { assertFresh } from '../services/freshness.ts';
 import { createPoker } from '../services/poke.ts';
@@ -43,7 +45,9 @@ async function start(context: ProcessContext): Promise<RunningProcess> {
 async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   const { context, db, health, closing } = parts;
   const { log, env } = context;
-  const running = await openBundleOf(config, parts);
+  const signers = openExternalSigners(config.signers, env);
+  closing.push(() => signers.close());
+  const running = await openBundleOf(config, { ...parts, signers });
   closing.push(() => running.close());
   const times = rotationTimes(env);
   const processId = newProcessId('worker-signing');
@@ -56,7 +60,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   closing.push(() => heartbeat.stop());
   running.onChange(() => void heartbeat.beat());
   // Not fresh is no reason to stay down: the process says so, signs nothing, and works again when it is repaired (C22).
-  health.check('bundle', () => assertFresh(db, { bundle: identity(), now: now() }));
+  health.check('bundle', () => assertFresh(db, identity()));
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
   const resign = createResigner({ db, worker });
@@ -80,9 +84,12 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });
 }
 
-async function openBundleOf(config: SigningConfig, { db, context: { log } }: WorkerParts): Promise<BundleHolder> {
+async function openBundleOf(
+  config: SigningConfig,
+  { db, signers, context: { log } }: WorkerParts & { signers: ExternalSigners },
+): Promise<BundleHolder> {
   const store = config.bundlePath === null ? createDatabaseBundleStore({ db, now, log }) : createBundleFileStore(config.bundlePath);
-  const running = await holdBundle({ store, secret: config.secret, log });
+  const running = await holdBundle({ store, secret: config.secret, signers, log });
   const { trustDomain } = running.current();
   if (config.trustDomain !== undefined && config.trustDomain !== trustDomain) {
     running.close();

@@ -1,8 +1,10 @@
 /** A new deployment's keys (KEY-002, KEY-010): every key of the table once, each for one job. */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
+import type { ExternalKey } from '../signers/index.ts';
 import { type CaProfileName, type CertificateAuthority, issueCa, isTrustDomain, spkiOf } from '../x509/index.ts';
 import { createCommandRoot, withCommandRoots } from './command-roots.ts';
+import { externalSigningKey } from './external.ts';
 import { createSigningKey } from './load-keys.ts';
 import { noCommandRoots } from './public.ts';
 import { encodeSshPublicKey } from './ssh-key.ts';
@@ -11,7 +13,11 @@ import type { Authority, DecryptionKey, PkiBundle, SigningKey, SshAuthority } fr
 export interface CreateBundleOptions {
   readonly trustDomain: string;
   readonly now: number;
+  /** Keys that are kept elsewhere (KEY-039); every other one is made for the bundle. */
+  readonly external?: ExternalKeys;
 }
+
+export type ExternalKeys = Readonly<Partial<Record<'rootCa' | 'auditSigning' | 'commandRoot', ExternalKey>>>;
 
 export interface OfflineRootBundle {
   readonly bundle: PkiBundle;
@@ -24,28 +30,34 @@ export async function createBundle(options: CreateBundleOptions): Promise<PkiBun
 }
 
 /** As createBundle; the root's private key is in the answer only. */
-export async function createBundleWithOfflineRoot(options: CreateBundleOptions): Promise<OfflineRootBundle> {
+export async function createBundleWithOfflineRoot(
+  options: CreateBundleOptions & { readonly external?: Omit<ExternalKeys, 'rootCa'> },
+): Promise<OfflineRootBundle> {
   const { bundle, rootKey } = await createWithRoot(options);
   const { privateKey: _kept, ...publicHalf } = bundle.rootCa;
   const offline = { ...publicHalf, ...createSigningKey({ name: 'rootCa', spki: bundle.rootCa.spki }) };
   return { bundle: Object.freeze({ ...bundle, rootCa: offline }), rootKey };
 }
 
-async function createWithRoot({ trustDomain, now }: CreateBundleOptions): Promise<OfflineRootBundle> {
+async function createWithRoot({ trustDomain, now, external = {} }: CreateBundleOptions): Promise<OfflineRootBundle> {
   if (!isTrustDomain(trustDomain)) {
     throw new ControlError('INVALID_INPUT', `"${trustDomain}" is not a trust domain: 1 to 255 of a-z, 0-9, ".", "-" and "_"`, {
       details: { reason: 'trust-domain' },
     });
   }
+  const keyOf = (name: 'rootCa' | 'auditSigning'): SigningKey => {
+    const kept = external[name];
+    return kept === undefined ? newSigningKey(name) : externalSigningKey(kept);
+  };
   const newAuthority = async (profile: CaProfileName, root: CertificateAuthority | null): Promise<Authority> => {
-    const key = newSigningKey(profile);
+    const key = profile === 'rootCa' ? keyOf(profile) : newSigningKey(profile);
     const issuer = root ?? { self: key.signer() };
     const certificate = await issueCa({ profile, trustDomain, spki: key.spki, issuer, now });
     return { ...key, certificate, certificates: [certificate] };
   };
   const rootCa = await newAuthority('rootCa', null);
   const root = { certificate: rootCa.certificate.der, signer: rootCa.signer() };
-  const commandRoot = await createCommandRoot({ trustDomain, now });
+  const commandRoot = await createCommandRoot({ trustDomain, now, external: external.commandRoot });
   const bundle: PkiBundle = {
     trustDomain,
     generation: 1,
@@ -60,7 +72,7 @@ async function createWithRoot({ trustDomain, now }: CreateBundleOptions): Promis
     joinEncryption: newDecryptionKey(),
     rekeyEncryption: newDecryptionKey(),
     execTicketKey: newSigningKey('execTicketKey'),
-    auditSigning: newSigningKey('auditSigning'),
+    auditSigning: keyOf('auditSigning'),
     sshCa: newSshAuthority(`${trustDomain} ssh ca`),
     sandboxSshCa: newSandboxSshCa(trustDomain),
     commandRoots: noCommandRoots,

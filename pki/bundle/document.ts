@@ -20,10 +20,13 @@ const maxTextLength = 4 * 1024 * 1024;
 export interface KeyDocument {
   readonly certificates?: readonly string[];
   readonly publicKey?: string;
+  /** Reference of the signer that keeps the private half. */
+  readonly signer?: string;
 }
 
 export interface CommandRootDocument extends RootEntry {
   readonly certificates: readonly string[];
+  readonly signer?: string;
 }
 
 export interface CommandRootsDocument extends Omit<CommandRoots, 'roots'> {
@@ -114,7 +117,10 @@ function readKeys(reader: Reader): PublicDocument['keys'] {
 }
 
 function readKey(reader: Reader, form: KeyForm): KeyDocument {
-  const entry = form === 'authority' ? { certificates: reader.texts('certificates') } : { publicKey: reader.text('publicKey') };
+  const entry = {
+    ...(form === 'authority' ? { certificates: reader.texts('certificates') } : { publicKey: reader.text('publicKey') }),
+    ...readSigner(reader),
+  };
   reader.refuseUnknown();
   return entry;
 }
@@ -131,10 +137,14 @@ function readCommandRoots(reader: Reader): CommandRootsDocument {
   return state;
 }
 
+/** A field that is there only where the private half is kept elsewhere. */
+const readSigner = (reader: Reader): { signer?: string } => (reader.raw('signer') === undefined ? {} : { signer: reader.text('signer') });
+
 const readRoot = (reader: Reader): CommandRootDocument => ({
   id: reader.text('id'),
   addedAt: reader.count('addedAt', 0),
   certificates: reader.texts('certificates'),
+  ...readSigner(reader),
 });
 
 const readRotation = (reader: Reader): RotationInProgress => ({

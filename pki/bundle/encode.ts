@@ -60,10 +60,14 @@ export function documentOf(bundle: PkiBundle | PublicBundle): PublicDocument {
 }
 
 function keyDocument(key: NonNullable<PublicBundle[KeyName]>): KeyDocument {
-  if ('certificates' in key) return { certificates: key.certificates.map((certificate) => encodePem('CERTIFICATE', certificate.der)) };
-  if ('spki' in key) return { publicKey: encodePem('PUBLIC KEY', key.spki) };
+  if ('certificates' in key)
+    return { certificates: key.certificates.map((certificate) => encodePem('CERTIFICATE', certificate.der)), ...signerDocument(key) };
+  if ('spki' in key) return { publicKey: encodePem('PUBLIC KEY', key.spki), ...signerDocument(key) };
   return { publicKey: key.publicKey };
 }
+
+const signerDocument = (key: { readonly signerReference?: string } | undefined): { signer?: string } =>
+  key?.signerReference === undefined ? {} : { signer: key.signerReference };
 
 function commandRootsDocument({ commandRoots: { roots, ...state }, commandRootsById }: PkiBundle | PublicBundle): CommandRootsDocument {
   return {
@@ -71,6 +75,7 @@ function commandRootsDocument({ commandRoots: { roots, ...state }, commandRootsB
     roots: roots.map((root) => ({
       ...root,
       certificates: (commandRootsById.get(root.id)?.certificates ?? []).map((certificate) => encodePem('CERTIFICATE', certificate.der)),
+      ...signerDocument(commandRootsById.get(root.id)),
     })),
   };
 }

@@ -17,8 +17,16 @@
  */
 
 export { createCommandRoot, withCommandRoots } from './command-roots.ts';
-export { type CreateBundleOptions, createBundle, createBundleWithOfflineRoot, newSigningKey, type OfflineRootBundle } from './create.ts';
+export {
+  type CreateBundleOptions,
+  createBundle,
+  createBundleWithOfflineRoot,
+  type ExternalKeys,
+  newSigningKey,
+  type OfflineRootBundle,
+} from './create.ts';
 export { bundleDigest, documentOf, type EncodeBundleOptions, encodeBundle } from './encode.ts';
+export { withExternalSigners } from './external.ts';
 export { type KeyForm, type KeyName, type KeyRow, keyNames, keyTable } from './keys.ts';
 export { type Authentication, authenticateBundle, type OpenBundleOptions, openBundle } from './open.ts';
 export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins, jwkThumbprint } from './pins.ts';

@@ -10,14 +10,16 @@ export interface KeyRow {
   readonly optional: boolean;
   /** The bundle may hold the public half only (KEY-045). */
   readonly mayBeOffline: boolean;
+  /** Its private half may be kept by a token or a key service (KEY-039). */
+  readonly mayBeExternal: boolean;
   readonly summary: string;
 }
 
-const row = (form: KeyForm, summary: string, flags: Partial<Pick<KeyRow, 'optional' | 'mayBeOffline'>> = {}): KeyRow =>
-  Object.freeze({ form, summary, optional: false, mayBeOffline: false, ...flags });
+const row = (form: KeyForm, summary: string, flags: Partial<Omit<KeyRow, 'form' | 'summary'>> = {}): KeyRow =>
+  Object.freeze({ form, summary, optional: false, mayBeOffline: false, mayBeExternal: false, ...flags });
 
 export const keyTable = Object.freeze({
-  rootCa: row('authority', 'root CA: certifies the node, serving and internal CA', { mayBeOffline: true }),
+  rootCa: row('authority', 'root CA: certifies the node, serving and internal CA', { mayBeOffline: true, mayBeExternal: true }),
   nodeCa: row('authority', 'node CA: certifies agents'),
   servingCa: row('authority', 'serving CA: certifies gateways towards daemons'),
   internalCa: row('authority', 'internal CA: certifies the processes of the control plane'),
@@ -25,7 +27,7 @@ export const keyTable = Object.freeze({
   joinEncryption: row('decryption', 'join tokens are sealed to it'),
   rekeyEncryption: row('decryption', 're-key bodies are sealed to it'),
   execTicketKey: row('signing', 'signs exec tickets', { optional: true }),
-  auditSigning: row('signing', 'signs audit checkpoints', { optional: true }),
+  auditSigning: row('signing', 'signs audit checkpoints', { optional: true, mayBeExternal: true }),
   sshCa: row('ssh', 'break-glass SSH CA', { optional: true }),
   sandboxSshCa: row('ssh', 'sandbox SSH CA', { optional: true }),
 } as const satisfies Record<string, KeyRow>);

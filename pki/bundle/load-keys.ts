@@ -7,7 +7,17 @@ import type { Authentication } from './open.ts';
 import type { PrivateKeys } from './private-keys.ts';
 import { Problems } from './problems.ts';
 import { parseSshPublicKey } from './ssh-key.ts';
-import type { Authority, CommandRoot, DecryptionKey, PkiBundle, PublicAuthority, PublicBundle, SigningKey, SshAuthority } from './types.ts';
+import type {
+  Authority,
+  CommandRoot,
+  DecryptionKey,
+  PkiBundle,
+  PublicAuthority,
+  PublicBundle,
+  PublicKeyEntry,
+  SigningKey,
+  SshAuthority,
+} from './types.ts';
 
 interface Halves {
   readonly publicBundle: PublicBundle;
@@ -44,13 +54,15 @@ interface Loading {
 function loadKey(name: KeyName, { publicBundle, privateKeys, problems }: Loading): SigningKey | DecryptionKey | SshAuthority | Authority {
   const row = keyTable[name];
   const privateKey = privateKeys.get(name);
-  if (privateKey === undefined && !row.mayBeOffline) problems.add(name, 'has no private key');
+  const entry = publicBundle[name] as PublicAuthority | PublicKeyEntry;
+  const { signerReference } = entry;
+  if (privateKey === undefined && signerReference === undefined && !row.mayBeOffline) problems.add(name, 'has no private key');
+  if (privateKey !== undefined && signerReference !== undefined) problems.add(name, 'has a private key here and another place too');
   if (row.form === 'ssh') return loadSsh(name, { line: (publicBundle[name] as SshAuthority).publicKey, privateKey, problems });
-  const entry = publicBundle[name] as PublicAuthority | { spki: Uint8Array };
   const spki = 'certificate' in entry ? entry.certificate.spki : entry.spki;
   if (privateKey !== undefined && !belongsTo(privateKey, spki))
     problems.add(name, 'has a private key that is not the one of its public key');
-  const key = createSigningKey({ name, spki, ...(privateKey === undefined ? {} : { privateKey }) });
+  const key = createSigningKey({ name, spki, privateKey, signerReference });
   if (row.form === 'decryption') return { spki, publicKey: key.publicKey, privateKey: privateKey as KeyObject };
   return 'certificate' in entry ? { ...entry, ...key } : key;
 }
@@ -59,9 +71,11 @@ function loadRoot(root: PublicAuthority & { readonly id: string }, privateKeys: 
   const name = commandRootKeyName(root.id);
   const privateKey = privateKeys.get(name);
   const { spki } = root.certificate;
+  const { signerReference } = root;
+  if (privateKey !== undefined && signerReference !== undefined) problems.add(name, 'has a private key here and another place too');
   if (privateKey !== undefined && !belongsTo(privateKey, spki))
     problems.add(name, 'has a private key that is not the one of its public key');
-  return { ...root, ...createSigningKey({ name, spki, ...(privateKey === undefined ? {} : { privateKey }) }) };
+  return { ...root, ...createSigningKey({ name, spki, privateKey, signerReference }) };
 }
 
 function loadSsh(
@@ -75,14 +89,31 @@ function loadSsh(
   return { publicKey: line, privateKey: privateKey as KeyObject };
 }
 
-/** A key whose public half is given; its signer needs the private one. */
-export function createSigningKey({ name, spki, privateKey }: { name: string; spki: Uint8Array; privateKey?: KeyObject }): SigningKey {
+interface KeyParts {
+  readonly name: string;
+  readonly spki: Uint8Array;
+  readonly privateKey?: KeyObject | undefined;
+  readonly signerReference?: string | undefined;
+}
+
+/** A key whose public half is given; its signer needs the private one (external.ts gives one to a key that is kept elsewhere). */
+export function createSigningKey({ name, spki, privateKey, signerReference }: KeyParts): SigningKey {
   return {
     spki,
     publicKey: publicKeyOf(spki),
     ...(privateKey === undefined ? {} : { privateKey }),
+    ...(signerReference === undefined ? {} : { signerReference }),
     signer: () => {
       if (privateKey !== undefined) return signerFromPrivateKey(privateKey);
+      if (signerReference !== undefined) {
+        throw new ControlError(
+          'INVALID_STATE',
+          `the private key of ${name} is kept by ${signerReference}, which this process does not use`,
+          {
+            details: { reason: 'key-external', key: name },
+          },
+        );
+      }
       throw new ControlError('INVALID_STATE', `the private key of ${name} is not in the key bundle`, {
         details: { reason: 'key-offline', key: name },
       });

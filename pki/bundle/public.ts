@@ -1,5 +1,6 @@
 /** From the document to parsed certificates and keys: the half of a bundle that needs no secret. */
 import type { CommandRoots } from '../../domain/rotation/stages.ts';
+import { formatSignerReference, parseSignerReference } from '../signers/reference.ts';
 import { type Certificate, certificateId, isTrustDomain, parseCertificate, parseP256Spki } from '../x509/index.ts';
 import type { CommandRootsDocument, ParsedDocument, PublicDocument } from './document.ts';
 import { parseDocument } from './document.ts';
@@ -60,10 +61,13 @@ function readKeys(document: PublicDocument, problems: Problems): Partial<Record<
   for (const name of keyNames) {
     const entry = document.keys[name];
     if (entry === undefined) continue;
-    const { form } = keyTable[name];
-    if (form === 'authority') keys[name] = readCertificates(entry.certificates ?? [], `keys.${name}`, problems);
-    else if (form === 'ssh') keys[name] = readSshLine(entry.publicKey ?? '', `keys.${name}`, problems);
-    else keys[name] = readPublicKey(entry.publicKey ?? '', `keys.${name}`, problems);
+    const { form, mayBeExternal } = keyTable[name];
+    const path = `keys.${name}`;
+    const external = readReference(entry.signer, path, problems);
+    if (entry.signer !== undefined && !mayBeExternal) problems.add(`${path}.signer`, 'is a key that only the bundle keeps');
+    if (form === 'authority') keys[name] = { ...readCertificates(entry.certificates ?? [], path, problems), ...external };
+    else if (form === 'ssh') keys[name] = readSshLine(entry.publicKey ?? '', path, problems);
+    else keys[name] = { ...readPublicKey(entry.publicKey ?? '', path, problems), ...external };
   }
   return keys;
 }
@@ -79,7 +83,7 @@ function readCertificates(pems: readonly string[], path: string, problems: Probl
 }
 
 function readRoot(
-  root: { id: string; certificates: readonly string[] },
+  root: { id: string; certificates: readonly string[]; signer?: string },
   index: number,
   problems: Problems,
 ): PublicAuthority & { id: string } {
@@ -89,7 +93,14 @@ function readRoot(
   if (certificate !== null && certificate !== undefined && certificateId(certificate.der) !== root.id) {
     problems.add(`${path}.id`, 'is not the SHA-256 of its certificate');
   }
-  return { id: root.id, ...authority };
+  return { id: root.id, ...authority, ...readReference(root.signer, path, problems) };
+}
+
+/** Only in the one form it is written in: equal places are equal texts. */
+function readReference(text: string | undefined, path: string, problems: Problems): { signerReference?: string } {
+  if (text === undefined) return {};
+  if (orNull(() => formatSignerReference(parseSignerReference(text))) !== text) problems.add(`${path}.signer`, 'is no signer reference');
+  return { signerReference: text };
 }
 
 function readPublicKey(pem: string, path: string, problems: Problems): PublicKeyEntry {

@@ -65,7 +65,7 @@ export async function renewCa(bundle: PkiBundle, input: RenewCaInput): Promise<B
 /** Whose signature the new certificate gets. A key that is not the root's is refused before anything is signed with it. */
 function rootSignerOf({ rootCa }: PkiBundle, given: Signer | undefined): Signer {
   if (given === undefined) {
-    if (rootCa.privateKey !== undefined) return rootCa.signer();
+    if (rootCa.privateKey !== undefined || rootCa.signerReference !== undefined) return rootCa.signer();
     throw new ControlError('INVALID_STATE', "the root's private key is not in the key bundle", {
       details: { reason: 'key-offline', key: 'rootCa', hint: 'give the offline root key: --root-key FILE' },
     });

@@ -8,6 +8,7 @@
 import { ControlError } from '../../domain/errors.ts';
 import { judgeFleet, judgePublication } from '../../domain/rotation/gates.ts';
 import { abortRotation, addRoot, dropRoot, type Step, switchRoot } from '../../domain/rotation/stages.ts';
+import { type ExternalKey, formatSignerReference, parseSignerReference, successorReference } from '../signers/index.ts';
 import { createCommandRoot, withCommandRoots } from './command-roots.ts';
 import type { CommandRoot, PkiBundle } from './types.ts';
 
@@ -22,13 +23,18 @@ const maxWords = 500;
 /**
  * Puts a new root beside the current one and raises the trust version (ROT-006).
  *
- * @param input.root a root made elsewhere (a key service); by default a new one is made
- * @throws INVALID_STATE when another rotation is in progress, or the bundle signs no commands; INVALID_INPUT when the root,
+ * The new root's key is kept where the old one's is: in the bundle, or by the same token or key service under another name.
+ *
+ * @param input.root a root made elsewhere
+ * @param input.reference where the new key is kept instead (KEY-039): moves the root out of the bundle, or to another signer
+ * @param input.keyAt gives the key of a reference, asked only when the step is due; default: the signers that the bundle reaches
+ * @throws INVALID_STATE when another rotation is in progress, the bundle signs no commands, or the key is kept elsewhere and there
+ *   is no keyAt; INVALID_INPUT when the root,
  *   or one with the same key, is already trusted (C14)
  */
 export async function addCommandRoot(
   bundle: PkiBundle,
-  input: { rotationId: string; now: number; root?: CommandRoot },
+  input: { rotationId: string; now: number; root?: CommandRoot } & NewKeyPlace,
 ): Promise<BundleStep> {
   if (bundle.commandSigning === undefined) {
     throw new ControlError('INVALID_STATE', 'the key bundle has no command-signing root to rotate', {
@@ -38,11 +44,35 @@ export async function addCommandRoot(
   // Asked first with a name no certificate has: a step that will be refused, or repeats one, makes no key.
   const rehearsal = addRoot(bundle.commandRoots, { rotationId: input.rotationId, newRoot: '', now: input.now });
   if (!rehearsal.changed) return { bundle, changed: false };
-  const root = input.root ?? (await createCommandRoot({ trustDomain: bundle.trustDomain, now: input.now }));
+  const root = input.root ?? (await newRoot(bundle, input));
   refuseKnownKey(bundle, root);
   const step = addRoot(bundle.commandRoots, { rotationId: input.rotationId, newRoot: root.id, now: input.now });
   return applied(bundle, step, { raise: true, added: [root] });
 }
+
+export interface NewKeyPlace {
+  readonly reference?: string | undefined;
+  readonly keyAt?: ((reference: string) => Promise<ExternalKey>) | undefined;
+}
+
+async function newRoot(
+  bundle: PkiBundle,
+  { rotationId, now, ...place }: { rotationId: string; now: number } & NewKeyPlace,
+): Promise<CommandRoot> {
+  const { trustDomain } = bundle;
+  const reference = place.reference ?? successorOf(bundle, rotationId);
+  if (reference === undefined) return createCommandRoot({ trustDomain, now });
+  const keyAt = place.keyAt ?? bundle.signers?.create;
+  if (keyAt !== undefined) return createCommandRoot({ trustDomain, now, external: await keyAt(reference) });
+  throw new ControlError('INVALID_STATE', `the new root's key is kept by ${reference}, which this process does not use`, {
+    details: { reason: 'key-external', key: reference },
+  });
+}
+
+const successorOf = ({ commandSigning }: PkiBundle, rotationId: string): string | undefined =>
+  commandSigning?.signerReference === undefined
+    ? undefined
+    : formatSignerReference(successorReference(parseSignerReference(commandSigning.signerReference), rotationId));
 
 /** Lets workers sign under the new root while the old one stays trusted (ROT-007). @throws INVALID_STATE out of order */
 export function switchCommandRoot(bundle: PkiBundle, input: { rotationId: string; now: number }): BundleStep {

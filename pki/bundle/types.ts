@@ -1,6 +1,7 @@
 /** What a loaded key bundle is, to the code that uses it. Values of these types come from openBundle and createBundle only. */
 import type { KeyObject } from 'node:crypto';
 import type { CommandRoots } from '../../domain/rotation/stages.ts';
+import type { ExternalSigners } from '../signers/index.ts';
 import type { Certificate, Signer } from '../x509/index.ts';
 
 /** A P-256 key that signs. */
@@ -10,7 +11,9 @@ export interface SigningKey {
   readonly publicKey: KeyObject;
   /** Absent where only the public half is at hand: an offline root, a root kept in a key service. */
   readonly privateKey?: KeyObject;
-  /** @throws INVALID_STATE (key-offline) when the private half is absent */
+  /** Where the private half is kept instead of the bundle (pki/signers): a token, a key service. */
+  readonly signerReference?: string;
+  /** @throws INVALID_STATE when the private half is absent (key-offline), or elsewhere and unreachable from here (key-external) */
   signer(): Signer;
 }
 
@@ -79,15 +82,19 @@ export interface PkiBundle {
   readonly commandRoots: CommandRoots;
   readonly commandRootsById: ReadonlyMap<string, CommandRoot>;
   readonly republish: Republish | null;
+  /** What keeps the keys that have a signerReference; put there by withExternalSigners, never part of the file. */
+  readonly signers?: ExternalSigners;
 }
 
 export interface PublicAuthority {
   readonly certificate: Certificate;
   readonly certificates: readonly Certificate[];
+  readonly signerReference?: string;
 }
 
 export interface PublicKeyEntry {
   readonly spki: Uint8Array;
+  readonly signerReference?: string;
 }
 
 /** The half of a bundle that needs no secret. Nothing vouches for it: whoever can write the file chose it. */

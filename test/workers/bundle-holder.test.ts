@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { addCommandRoot, createBundle, encodeBundle, type PkiBundle } from '../../pki/bundle/index.ts';
 import { holdBundle } from '../../workers/bundle-holder.ts';
 
+const unused = (): never => assert.fail('no key of this bundle is kept elsewhere');
+const noSigners = { signerOf: unused, find: unused, create: unused };
 const silent = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
 
 describe('the key bundle of a worker', () => {
@@ -23,7 +25,7 @@ describe('the key bundle of a worker', () => {
       },
       watch: () => ({ close: () => undefined }),
     };
-    const holder = await holdBundle({ store, secret: undefined, log: silent });
+    const holder = await holdBundle({ store, secret: undefined, signers: noSigners, log: silent });
     const seen: number[] = [];
     holder.onChange((bundle) => void seen.push(bundle.generation));
     let arrive = (): void => undefined;

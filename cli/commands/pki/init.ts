@@ -10,14 +10,17 @@ import {
   describePins,
   type EncodeBundleOptions,
   encodeBundle,
+  openBundle,
   type PkiBundle,
   readPublicBundle,
 } from '../../../pki/bundle/index.ts';
+import type { ExternalSigners } from '../../../pki/signers/index.ts';
 import { encodePem } from '../../../pki/x509/index.ts';
 import { createWhole } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
 import { writePins } from './pins-view.ts';
+import { createSignerKeysOption, externalKeysOf, type SignerFlags, withSigners } from './signers.ts';
 import { type BundleSource, pkiOption, secretOf, withSource } from './source.ts';
 
 export interface PkiInitOptions extends CommonOptions {
@@ -25,6 +28,18 @@ export interface PkiInitOptions extends CommonOptions {
   readonly pki: string | null;
   readonly plaintext: boolean;
   readonly offlineRoot: string | null;
+  readonly signers: SignerFlags;
+}
+
+interface InitFlags {
+  readonly trustDomain: string;
+  readonly pki?: string;
+  readonly plaintext: boolean;
+  readonly offlineRoot?: string;
+  readonly rootCaSigner?: string;
+  readonly commandRootSigner?: string;
+  readonly auditSigner?: string;
+  readonly createSignerKeys: boolean;
 }
 
 export function newPkiInit(run: (options: PkiInitOptions) => Promise<void>): Command {
@@ -34,13 +49,30 @@ export function newPkiInit(run: (options: PkiInitOptions) => Promise<void>): Com
     .addOption(pkiOption())
     .option('--plaintext', 'write the private keys unsealed, as PEM', false)
     .option('--offline-root <file>', 'write the root key to this file, to be kept off the servers')
-    .action((flags: { trustDomain: string; pki?: string; plaintext: boolean; offlineRoot?: string }) =>
-      run({ ...commonOptions(command), ...flags, pki: flags.pki ?? null, offlineRoot: flags.offlineRoot ?? null }),
+    .option('--root-ca-signer <reference>', 'keep the root key in a token or with a signer program')
+    .option('--command-root-signer <reference>', 'keep the command-signing root there')
+    .option('--audit-signer <reference>', 'keep the audit key there')
+    .addOption(createSignerKeysOption())
+    .action(({ trustDomain, plaintext, ...flags }: InitFlags) =>
+      run({
+        ...commonOptions(command),
+        trustDomain,
+        plaintext,
+        pki: flags.pki ?? null,
+        offlineRoot: flags.offlineRoot ?? null,
+        signers: {
+          rootCa: flags.rootCaSigner ?? null,
+          commandRoot: flags.commandRootSigner ?? null,
+          auditSigning: flags.auditSigner ?? null,
+          createKeys: flags.createSignerKeys,
+        },
+      }),
     );
   return withExamples(command, [
     'export BETTER_COMPUTE_SECRET=$(openssl rand -base64 48)',
     'better-compute pki init --trust-domain compute.example.com',
     'better-compute pki init --trust-domain compute.example.com --offline-root /media/usb/root-ca.key',
+    "better-compute pki init --trust-domain compute.example.com --command-root-signer 'pkcs11:token=compute;object=command-root' --create-signer-keys",
   ]);
 }
 
@@ -55,8 +87,10 @@ export async function pkiInitRun(options: PkiInitOptions, ports: Ports): Promise
       });
     }
     for (const file of rootPath === null ? [source.name] : [source.name, rootPath]) assertAbsent(file);
-    const { bundle, rootKey } = await create(options, ports.io.now());
+    const { bundle, rootKey } = await withSigners(ports, (signers) => create(options, { signers, now: ports.io.now() }));
     const text = encodeBundle(bundle, sealing);
+    // Keys that were made elsewhere are judged as every process will judge them: one key twice, for example.
+    openBundle(text, sealing.secret === undefined ? {} : { secret: sealing.secret });
     await writeBoth(source, text, { rootPath, rootKey });
     ports.io.err(`wrote ${source.name}${rootPath === null ? '' : ` and the root key ${rootPath}: keep it off the servers`}`);
     writePins(describePins(readPublicBundle(text), sealing.secret !== undefined), ports, options.json);
@@ -96,8 +130,20 @@ function assertAbsent(path: string): void {
     });
 }
 
-async function create({ trustDomain, offlineRoot }: PkiInitOptions, now: number): Promise<{ bundle: PkiBundle; rootKey: string | null }> {
-  if (offlineRoot === null) return { bundle: await createBundle({ trustDomain, now }), rootKey: null };
-  const { bundle, rootKey } = await createBundleWithOfflineRoot({ trustDomain, now });
+async function create(
+  { trustDomain, offlineRoot, signers: flags }: PkiInitOptions,
+  { signers, now }: { signers: ExternalSigners; now: number },
+): Promise<{ bundle: PkiBundle; rootKey: string | null }> {
+  if (offlineRoot !== null && flags.rootCa !== null) {
+    throw new ControlError('INVALID_INPUT', '--offline-root and --root-ca-signer exclude each other: the root key lies in one place', {
+      details: { reason: 'two-root-places' },
+    });
+  }
+  const { rootCa, ...external } = await externalKeysOf(flags, signers);
+  if (offlineRoot === null) {
+    const all = rootCa === undefined ? external : { ...external, rootCa };
+    return { bundle: await createBundle({ trustDomain, now, external: all }), rootKey: null };
+  }
+  const { bundle, rootKey } = await createBundleWithOfflineRoot({ trustDomain, now, external });
   return { bundle, rootKey: encodePem('PRIVATE KEY', rootKey.export({ type: 'pkcs8', format: 'der' })) };
 }

@@ -1,11 +1,13 @@
 import { Command, Option } from 'commander';
 import { showInstant } from '../../../domain/time.ts';
-import { type PkiBundle, type RenewableCa, renewCa, updateBundle } from '../../../pki/bundle/index.ts';
+import { type PkiBundle, type RenewableCa, renewCa, updateBundle, withExternalSigners } from '../../../pki/bundle/index.ts';
+import type { ExternalSigners } from '../../../pki/signers/index.ts';
 import { type Certificate, spkiPin } from '../../../pki/x509/index.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
 import { readRootKey } from './root-key.ts';
+import { withSigners } from './signers.ts';
 import { assertMayWriteBack, pkiOption, secretOf, withSource } from './source.ts';
 
 const spoken = ['node', 'serving', 'internal'] as const;
@@ -40,11 +42,15 @@ export async function pkiRenewCaRun(options: PkiRenewCaOptions, ports: Ports): P
   const rootSigner = options.rootKey === null ? {} : { rootSigner: await readRootKey(options.rootKey, ports.io) };
   const ca = keyOf[options.ca];
   const replaced: { certificate?: Certificate } = {};
-  const change = async (before: PkiBundle): Promise<PkiBundle> => {
-    replaced.certificate = before[ca].certificate;
-    return (await renewCa(before, { ca, now: ports.io.now(), ...rootSigner })).bundle;
-  };
-  const { bundle } = await withSource(options.pki, ports, (source) => updateBundle(source, secretOf(ports), change));
+  const change =
+    (signers: ExternalSigners) =>
+    async (before: PkiBundle): Promise<PkiBundle> => {
+      replaced.certificate = before[ca].certificate;
+      return (await renewCa(withExternalSigners(before, signers), { ca, now: ports.io.now(), ...rootSigner })).bundle;
+    };
+  const { bundle } = await withSigners(ports, (signers) =>
+    withSource(options.pki, ports, (source) => updateBundle(source, secretOf(ports), change(signers))),
+  );
   report({ bundle, options, replaced: replaced.certificate }, ports);
 }
 

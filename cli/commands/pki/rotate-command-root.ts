@@ -11,12 +11,14 @@ import {
   switchCommandRoot,
   updateBundle,
 } from '../../../pki/bundle/index.ts';
+import type { ExternalSigners } from '../../../pki/signers/index.ts';
 import { rotationTimes } from '../../../runtime/config.ts';
 import { actorOption, type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import { type Deployment, getDeployment, type PkiPorts } from './deployment.ts';
 import { dropGate, switchGate } from './gates.ts';
 import { rootLine } from './pins-view.ts';
+import { createSignerKeysOption, withSigners } from './signers.ts';
 import { assertMayWriteBack, pkiOption, secretOf, withSource } from './source.ts';
 
 const stages = ['add', 'switch', 'drop'] as const;
@@ -28,6 +30,19 @@ export interface PkiRotateOptions extends CommonOptions {
   readonly reason: string | null;
   readonly actor: string;
   readonly pki: string | null;
+  /** Where the new root's key is kept; null: where the present one's is. */
+  readonly signer: string | null;
+  readonly createSignerKeys: boolean;
+}
+
+interface RotateFlags {
+  readonly stage: Stage;
+  readonly force: boolean;
+  readonly reason?: string;
+  readonly actor: string;
+  readonly pki?: string;
+  readonly signer?: string;
+  readonly createSignerKeys: boolean;
 }
 
 export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotateOptions) => Promise<void>): Command {
@@ -36,10 +51,18 @@ export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotat
     .addOption(new Option('--stage <stage>', 'the step').choices(stages).makeOptionMandatory())
     .option('--force', 'skip the gates of switch and drop; needs --reason', false)
     .option('--reason <text>', 'why the gates are skipped, for the bundle and the audit trail')
+    .option('--signer <reference>', 'add: keep the new root in this token or with this signer program')
+    .addOption(createSignerKeysOption())
     .addOption(actorOption(ports.io))
     .addOption(pkiOption())
-    .action((flags: { stage: Stage; force: boolean; reason?: string; actor: string; pki?: string }) =>
-      run({ ...commonOptions(command), ...flags, reason: flags.reason ?? null, pki: flags.pki ?? null }),
+    .action((flags: RotateFlags) =>
+      run({
+        ...commonOptions(command),
+        ...flags,
+        reason: flags.reason ?? null,
+        pki: flags.pki ?? null,
+        signer: flags.signer ?? null,
+      }),
     );
   return withExamples(command, [
     'better-compute pki rotate-command-root --stage add      # a new root beside the current one',
@@ -53,15 +76,29 @@ export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotat
 export async function pkiRotateCommandRootRun(options: PkiRotateOptions, ports: PkiPorts): Promise<void> {
   assertMayWriteBack(ports);
   const forcedReason = forcedReasonOf(options);
-  const change = async (before: PkiBundle): Promise<PkiBundle> => {
-    const step = await steps[options.stage]({ bundle: before, options, forcedReason, ports });
-    // A step that repeats one is out of order for a person: the rotation has gone past it (ROT-012).
-    if (!step.changed)
-      throw new ControlError('INVALID_STATE', `${options.stage}: this rotation is past that step`, { details: { reason: 'out-of-order' } });
-    return step.bundle;
-  };
-  const { bundle } = await withSource(options.pki, ports, (source) => updateBundle(source, secretOf(ports), change));
+  assertSignerIsForAdd(options);
+  const change =
+    (signers: ExternalSigners) =>
+    async (before: PkiBundle): Promise<PkiBundle> => {
+      const step = await steps[options.stage]({ bundle: before, options, forcedReason, ports, signers });
+      // A step that repeats one is out of order for a person: the rotation has gone past it (ROT-012).
+      if (!step.changed)
+        throw new ControlError('INVALID_STATE', `${options.stage}: this rotation is past that step`, {
+          details: { reason: 'out-of-order' },
+        });
+      return step.bundle;
+    };
+  const { bundle } = await withSigners(ports, (signers) =>
+    withSource(options.pki, ports, (source) => updateBundle(source, secretOf(ports), change(signers))),
+  );
   report(bundle, options, ports);
+}
+
+function assertSignerIsForAdd({ stage, signer, createSignerKeys }: PkiRotateOptions): void {
+  if (stage === 'add' || (signer === null && !createSignerKeys)) return;
+  throw new ControlError('INVALID_INPUT', `--signer and --create-signer-keys belong to --stage add: ${stage} makes no key`, {
+    details: { reason: 'no-new-key' },
+  });
 }
 
 function forcedReasonOf({ force, reason, actor, stage }: PkiRotateOptions): string {
@@ -84,10 +121,18 @@ interface StepInput {
   readonly options: PkiRotateOptions;
   readonly forcedReason: string;
   readonly ports: PkiPorts;
+  readonly signers: ExternalSigners;
 }
 
 const steps: Readonly<Record<Stage, (input: StepInput) => Promise<BundleStep>>> = Object.freeze({
-  add: ({ bundle, ports }) => addCommandRoot(bundle, { rotationId: `cli-${randomUUID()}`, now: ports.io.now() }),
+  add: ({ bundle, options: { signer, createSignerKeys }, ports, signers }) =>
+    addCommandRoot(bundle, {
+      rotationId: `cli-${randomUUID()}`,
+      now: ports.io.now(),
+      reference: signer ?? undefined,
+      // A key that nobody named has a name that nobody used before: it must be made.
+      keyAt: signer === null || createSignerKeys ? signers.create : signers.find,
+    }),
   switch: async ({ bundle, options, forcedReason, ports }) => {
     const rotationId = rotationOf(bundle, 'switch');
     // The order of steps is judged before anybody is asked: --force never skips it (A-PKI-20).
