@@ -7,5 +7,6 @@ export * from './bundle/index.ts';
 export * from './enroll/index.ts';
 export * from './envelope/index.ts';
 export * from './jose/index.ts';
+export * from './ssh/index.ts';
 export * from './trust/index.ts';
 export * from './x509/index.ts';

@@ -39,10 +39,15 @@ const refused = (id: Answer['id'], error: unknown): Answer => ({
   id,
   result: 'refuse',
   code: codeOf(error),
-  reason: isControlError(error) ? String(error.details['reason'] ?? '') : '',
+  reason: reasonOf(error),
   message: error instanceof Error ? error.message : String(error),
 });
 
 /** One line of output. */
 export const encodeAnswer = ({ id, result, code, value, ...told }: Answer, withReasons: boolean): string =>
   `${JSON.stringify({ id, result, code, value, ...(withReasons ? told : {}) })}\n`;
+
+const reasonOf = (error: unknown): string => {
+  const reason = isControlError(error) ? error.details['reason'] : undefined;
+  return typeof reason === 'string' ? reason : '';
+};

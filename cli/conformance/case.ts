@@ -40,7 +40,7 @@ export const textField = (read: Case, name: string): string => {
 export const textsField = (read: Case, name: string): readonly string[] => {
   const texts = read[name];
   if (!Array.isArray(texts) || !texts.every((text) => typeof text === 'string')) throw malformed(name, 'is not a list of texts');
-  return texts as readonly string[];
+  return texts;
 };
 
 export const hexField = (read: Case, name: string): Uint8Array => {

@@ -3,6 +3,7 @@ import { ControlError } from '../../../domain/errors.ts';
 import type { Case } from '../case.ts';
 import { judgeAesGcm, judgeAesKw, judgeHkdf, judgeJwe, judgeJwk, judgeJws } from './jose.ts';
 import { judgeEcdh, judgeEs256, judgeSpki } from './keys.ts';
+import { judgeEd25519, judgeSshCert, judgeSshKrl } from './ssh.ts';
 import { judgeCsr, judgeSpiffeId, judgeX509 } from './x509.ts';
 
 /** Answers with the value of an accepted case (undefined: it has none), or throws why it is refused. */
@@ -15,6 +16,7 @@ export type SetEntry = Judge | typeof setNotAvailable;
 
 export const sets: Readonly<Record<string, SetEntry>> = Object.freeze({
   es256: judgeEs256,
+  ed25519: judgeEd25519,
   ecdh: judgeEcdh,
   spki: judgeSpki,
   'aes-gcm': judgeAesGcm,
@@ -26,6 +28,8 @@ export const sets: Readonly<Record<string, SetEntry>> = Object.freeze({
   x509: judgeX509,
   csr: judgeCsr,
   'spiffe-id': judgeSpiffeId,
+  'ssh-cert': judgeSshCert,
+  'ssh-krl': judgeSshKrl,
   merkle: setNotAvailable,
   'trust-walk': setNotAvailable,
   'ws-frames': setNotAvailable,
