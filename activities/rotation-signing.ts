@@ -100,7 +100,7 @@ async function signAgain(ports: RotationSigningPorts, rotationId: string): Promi
   const { rotation } = view.roots;
   const { switchedAt } = rotation?.id === rotationId ? rotation : { switchedAt: null };
   // Dropped already: a repeated step has nothing to do and nothing to wait for.
-  if (rotation === null || switchedAt === null) return { ...nothingSigned, dropOpensAt: ports.now() };
+  if (rotation === null || switchedAt === null) return { ...nothingSigned, dropOpensAt: await ports.facts.now() };
   const signed = await ports.resign.signAgain({ underRoot: rotation.oldRoot, onProgress: heartbeat });
   const lastWorkerNotAfter = await ports.facts.lastWorkerNotAfter(rotation.oldRoot);
   // After an abort the documents go on with the drop: each stage stands once, in its order.
@@ -176,7 +176,7 @@ async function assertMayDrop(
   if (!rotation.aborted) await refuseAborted(ports, rotation.id);
   const overrides = await readOverrides(ports, rotation.id);
   assertOpen(await judgeRollout(ports, { view, gate: 'signers', overrides }), currentWait());
-  const facts = { switchedAt, lastWorkerNotAfter: await ports.facts.lastWorkerNotAfter(rotation.oldRoot), now: ports.now() };
+  const facts = { switchedAt, lastWorkerNotAfter: await ports.facts.lastWorkerNotAfter(rotation.oldRoot), now: await ports.facts.now() };
   const opensAt = dropOpensAt(facts, ports.times);
   const verdict = judgeDrop(facts, ports.times);
   if (verdict.kind === 'closed') notYet({ ...verdict, retryAfterMs: Math.min(opensAt - facts.now, hour) }, currentWait());

@@ -38,8 +38,8 @@ async function factsOf(ports: RotationSigningPorts, input: StageInput, earlier: 
     trustDomain: view.trustDomain,
     rotationId,
     stage,
-    // Several workers, several clocks: the order of the documents in time is the order of the stages.
-    at: Math.max(Math.floor(ports.now()), ...earlier.map((document) => document.at + 1)),
+    // The database's clock, as the steps are judged by; and the order of the documents in time is the order of the stages.
+    at: Math.max(Math.floor(await ports.facts.now()), ...earlier.map((document) => document.at + 1)),
     actor: actorOf(stage, overrides),
     bundle: { digest: view.bundleDigest, generation: view.generation },
     roots: { signing: view.roots.signing, trusted: view.roots.roots.map((root) => root.id), ...plannedRoots(view, rotationId, earlier) },

@@ -102,10 +102,10 @@ async function reload(options: KeyKeeperOptions, state: State): Promise<void> {
 
 /** Judges, publishes what is not published yet, and reports. Never throws: the next beat tries again. */
 async function beat(options: KeyKeeperOptions, state: State): Promise<void> {
-  const { db, log, now } = options;
+  const { db, log } = options;
   const identity = { generation: state.bundle.generation, digest: bundleDigest(state.bundle) };
   try {
-    await assertFresh(db, { bundle: identity, now: now() });
+    await assertFresh(db, identity);
     if (state.published !== identity.digest) await publish(options, state, identity.digest);
     if (state.problem !== null) log.info({}, 'usable again');
     state.problem = null;

@@ -68,10 +68,10 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
 
   const make = async (bundle: PkiBundle, now: number): Promise<Held> => {
     const root = signingRootOf(bundle);
-    await assertDatabaseIsNewest(db, now);
+    await assertDatabaseIsNewest(db);
     const serial = createSerial();
     await db.transaction(async (tx) => {
-      await assertBundleIsNewest(tx, { generation: bundle.generation, digest: bundleDigest(bundle) }, now);
+      await assertBundleIsNewest(tx, { generation: bundle.generation, digest: bundleDigest(bundle) });
       await tx.query(record, [serial, root.id, processId, instant(now - backdateMs), instant(now + times.workerLifetimeMs), instant(now)]);
     });
     const key = await createWorkerKey({
@@ -85,8 +85,8 @@ export function createWorkerKeyring(options: WorkerKeyringOptions): WorkerKeyPro
 
   /** The same root may sign on: the bundle is asked for only when it is another one, or after a while. */
   const recheck = async (last: Held, bundle: PkiBundle, now: number): Promise<Held> => {
-    await assertDatabaseIsNewest(db, now);
-    await db.transaction((tx) => assertBundleIsNewest(tx, { generation: bundle.generation, digest: bundleDigest(bundle) }, now));
+    await assertDatabaseIsNewest(db);
+    await db.transaction((tx) => assertBundleIsNewest(tx, { generation: bundle.generation, digest: bundleDigest(bundle) }));
     return { ...last, bundle, checkedAt: now };
   };
 

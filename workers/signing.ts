@@ -71,7 +71,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       resign,
       facts: createRotationFacts({ db }),
       reads: createRotationReads({ db }),
-      roots: createCommandRoots({ db, now, running }),
+      roots: createCommandRoots({ db, running }),
       evidence: createEvidence({ db, running }),
     }),
     createCommandSigningActivities({

@@ -67,14 +67,17 @@ const viewOf = (bundle: bundles.PkiBundle): RootsView => ({
   trustDigest: trustContentDigest(trustContentOf(bundle)),
 });
 
-export function createCommandRoots({ db, now, running }: DatabasePorts & { running: RunningBundle }): CommandRootsPort {
+type Take = (bundle: bundles.PkiBundle, at: number) => bundles.BundleStep | Promise<bundles.BundleStep>;
+
+/** Steps carry the database's time: the drop is judged from the time of the switch, whichever hosts take the two steps. */
+export function createCommandRoots({ db, running }: Pick<DatabasePorts, 'db'> & { running: RunningBundle }): CommandRootsPort {
   const assertFreshBundle = (bundle: bundles.PkiBundle): Promise<void> =>
-    assertFresh(db, { bundle: { generation: bundle.generation, digest: bundles.bundleDigest(bundle) }, now: now() });
+    assertFresh(db, { generation: bundle.generation, digest: bundles.bundleDigest(bundle) });
   /** H-07: an older bundle is never written on, however good its seal. */
-  const step = async (take: (bundle: bundles.PkiBundle) => bundles.BundleStep | Promise<bundles.BundleStep>): Promise<RootsView> => {
+  const step = async (take: Take): Promise<RootsView> => {
     const bundle = await running.update(async (before) => {
       await assertFreshBundle(before);
-      const taken = await take(before);
+      const taken = await take(before, await databaseNow(db));
       return taken.changed ? taken.bundle : 'unchanged';
     });
     return viewOf(bundle);
@@ -83,13 +86,13 @@ export function createCommandRoots({ db, now, running }: DatabasePorts & { runni
     read: async () => viewOf(await running.refresh()),
     assertFresh: async () => assertFreshBundle(await running.refresh()),
     add: ({ rotationId, refuse }) =>
-      step(async (bundle) => {
+      step(async (bundle, now) => {
         await refuse();
-        return bundles.addCommandRoot(bundle, { rotationId, now: now() });
+        return bundles.addCommandRoot(bundle, { rotationId, now });
       }),
-    switch: ({ rotationId }) => step((bundle) => bundles.switchCommandRoot(bundle, { rotationId, now: now() })),
-    drop: (input) => step((bundle) => bundles.dropCommandRoot(bundle, { ...input, now: now() })),
-    abort: (input) => step((bundle) => bundles.abortCommandRotation(bundle, { ...input, now: now() })),
+    switch: ({ rotationId }) => step((bundle, now) => bundles.switchCommandRoot(bundle, { rotationId, now })),
+    drop: (input) => step((bundle, now) => bundles.dropCommandRoot(bundle, { ...input, now })),
+    abort: (input) => step((bundle, now) => bundles.abortCommandRotation(bundle, { ...input, now })),
   };
 }
 

@@ -4,11 +4,11 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { connectedWithinMs } from '../../domain/session/presence.ts';
-import { createDatabase, type Database, instant } from '../../drizzle/client.ts';
+import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { pendingMigrations, readMigrations } from '../../drizzle/migrate.ts';
+import { databaseNow } from '../../drizzle/queries/clock.ts';
 import { bundleDigest, type PublicBundle } from '../../pki/bundle/index.ts';
-import type { FleetAhead } from '../../services/freshness.ts';
+import { type FleetAhead, readFleetAhead } from '../../services/freshness.ts';
 import { getTrust, type TrustView } from '../../services/operator-reads.ts';
 import { listProcesses } from '../../services/processes.ts';
 import type { Settings } from '../settings.ts';
@@ -63,19 +63,20 @@ const bundleAlone = async ({ settings, pki, now }: Examination): Promise<readonl
 
 async function examineOpen({ settings, pki, now }: Examination, db: Database): Promise<Finding[]> {
   const before = now();
-  const [clock] = await db.query<{ at: number }>({ text: 'select clock_timestamp() as at' });
+  // Whatever the database wrote is judged by the database's clock; how far this host's is off is a finding of its own.
+  const at = await databaseNow(db);
+  const clockFinding = judgeClock((before + now()) / 2, at);
   const migrations = await judgeMigrations(db);
-  const clockFinding = judgeClock((before + now()) / 2, clock?.at ?? before);
   if (migrations.severity === 'error') return [migrations, clockFinding, ...(await bundleAlone({ settings, pki, nodeVersion: '', now }))];
-  const trust = await getTrust(db, now()).catch((): TrustView | null => null);
-  const judged = judgeBundle({ ...(await readBundle(settings, pki, db)), secret: settings.secret(), now: now(), fleet: trust });
+  const trust = await getTrust(db, at).catch((): TrustView | null => null);
+  const judged = judgeBundle({ ...(await readBundle(settings, pki, db)), secret: settings.secret(), now: at, fleet: trust });
   return [
     migrations,
     clockFinding,
     ...judged.findings,
     judgeTrust(trust),
-    ...judgeProcesses(await listProcesses(db), now()),
-    ...judgeFreshness({ ...(await readFreshness(db, now())), bundle: identityOf(judged.bundle) }),
+    ...judgeProcesses(await listProcesses(db), at),
+    ...judgeFreshness({ ...(await readFreshness(db)), bundle: identityOf(judged.bundle) }),
   ];
 }
 
@@ -113,23 +114,11 @@ async function readBundle(settings: Settings, pki: string | null, db: Database |
 const identityOf = (bundle: PublicBundle | null): { generation: number; digest: string } | null =>
   bundle === null ? null : { generation: bundle.generation, digest: bundleDigest(bundle) };
 
-async function readFreshness(
-  db: Database,
-  now: number,
-): Promise<{ newest: { generation: number; digest: string } | null; fleet: FleetAhead }> {
+async function readFreshness(db: Database): Promise<{ newest: { generation: number; digest: string } | null; fleet: FleetAhead }> {
   const [newest] = await db.query<{ generation: number; digest: string }>({
     text: 'select generation, digest from bundle_freshness where id = 1',
   });
-  const [fleet] = await db.query<FleetAhead>(
-    {
-      text: `with t as (select coalesce(max(version), 0) as version from trust_bundle_state)
-             select (select version from t) as recorded, count(s.node_id) as connected, max(s.trust_version) as highest,
-                    count(s.node_id) filter (where s.trust_version > (select version from t)) as ahead
-               from node_sessions s where s.ended_at is null and s.last_seen_at >= $1`,
-    },
-    [instant(now - connectedWithinMs)],
-  );
-  return { newest: newest ?? null, fleet: fleet ?? { recorded: 0, connected: 0, ahead: 0, highest: null } };
+  return { newest: newest ?? null, fleet: await readFleetAhead(db) };
 }
 
 function readOrNull(path: string): string | null {

@@ -192,8 +192,8 @@ describe('better-compute doctor', function () {
   afterEach(removeScratchFolders);
 
   const settingsOf = (env: NodeJS.ProcessEnv) => createSettings({ TEMPORAL_ADDRESS: '127.0.0.1:1', ...env });
-  const look = (env: NodeJS.ProcessEnv): Promise<Finding[]> =>
-    examine({ settings: settingsOf(env), pki: null, nodeVersion: process.versions.node, now: Date.now });
+  const look = (env: NodeJS.ProcessEnv, now: () => number = Date.now): Promise<Finding[]> =>
+    examine({ settings: settingsOf(env), pki: null, nodeVersion: process.versions.node, now });
 
   it('runs when everything is down, and names each', async () => {
     const findings = await look({ BETTER_COMPUTE_HOME: scratchFolder(), BETTER_COMPUTE_DATABASE_URL: 'postgres://127.0.0.1:1/none' });
@@ -250,6 +250,16 @@ describe('better-compute doctor', function () {
       for (const id of ['database', 'clock', 'pki.bundle', 'freshness', 'tls', 'node.version']) only(findings, id);
       const rows = await used.db.query({ text: 'select * from bundle_freshness' });
       assert.deepEqual(rows, [], 'a look changes nothing');
+
+      // What the database wrote is judged by its own clock: a host that is off learns that it is off, and nothing untrue beside.
+      const askew = await look({ BETTER_COMPUTE_HOME: home, BETTER_COMPUTE_DATABASE_URL: used.url }, () => Date.now() + 3 * hour);
+      assert.deepEqual(brief(askew), [
+        'error clock.skew',
+        'warning trust.unpublished',
+        'error process.missing',
+        'error temporal.unreachable',
+      ]);
+      assert.match(only(askew, 'process.missing').message, /^no worker-signing is alive/);
     });
   });
 });

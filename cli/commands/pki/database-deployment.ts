@@ -1,6 +1,7 @@
 /** The deployment port over PostgreSQL. Loaded only by a command that asks the database. */
 import { connectedWithinMs } from '../../../domain/session/presence.ts';
-import { createDatabase, instant } from '../../../drizzle/client.ts';
+import { createDatabase } from '../../../drizzle/client.ts';
+import { databaseNow } from '../../../drizzle/queries/clock.ts';
 import { fleetFacts } from '../../../drizzle/queries/sessions.ts';
 import { earlierVersionOf, publishedTrust } from '../../../drizzle/queries/trust.ts';
 import { listProcesses } from '../../../services/processes.ts';
@@ -13,23 +14,29 @@ const connected = {
   name: 'pki-connected-trust',
   text: `select p.node_id as "nodeId", p.trust_version as "trustVersion", p.last_seen_at as "lastSeenAt",
            s.approver_set_epoch as "approverSetEpoch", encode(s.approver_set_sha256, 'hex') as "approverSetSha256"
-         from node_presence p left join node_sessions s on s.id = p.session_id where p.last_seen_at >= $1 order by p.node_id`,
+         from node_presence p left join node_sessions s on s.id = p.session_id where p.last_seen_at >= now() - interval '${connectedWithinMs} ms' order by p.node_id`,
 };
 
-export function createDatabaseDeployment(url: string, now: () => number): Deployment {
+export function createDatabaseDeployment(url: string): Deployment {
   const db = createDatabase(url, { max: 2, applicationName: 'better-compute pki' });
   return {
+    now: () => databaseNow(db),
     published: () => publishedTrust(db),
     earlierVersionOf: (digest) => earlierVersionOf(db, digest),
     excludedNodes: async (rotationId) =>
       (await readOverrides(db, rotationId)).filter(({ kind }) => kind === 'exclude').map(({ subject }) => subject),
     processes: () => listProcesses(db),
-    fleet: (version, excluded) => fleetFacts(db, { version, now: now(), excluded }),
-    connected: () => db.query<NodeTrust>(connected, [instant(now() - connectedWithinMs)]),
+    fleet: (version, excluded) => fleetFacts(db, { version, excluded }),
+    connected: () => db.query<NodeTrust>(connected),
     lastWorkerNotAfter: (rootId) => lastWorkerNotAfter(db, rootId),
     signedUnder: (rootId) => countSignedUnder(db, rootId),
     recordForce: async ({ rotationId, stage, actor, reason, details }) => {
-      await recordOverride(db, { rotationId, override: { kind: 'force', subject: stage, actor, reason }, details, now: now() });
+      await recordOverride(db, {
+        rotationId,
+        override: { kind: 'force', subject: stage, actor, reason },
+        details,
+        now: await databaseNow(db),
+      });
     },
     close: () => db.close(),
   };

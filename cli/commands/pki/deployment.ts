@@ -33,6 +33,8 @@ export interface ForcedStep {
 }
 
 export interface Deployment {
+  /** The clock that presence, heartbeats and worker certificates are judged by: the database's, not this host's. */
+  now(): Promise<number>;
   published(): Promise<Published | null>;
   /** The highest version at which this content was published; null if never. */
   earlierVersionOf(digest: string): Promise<number | null>;
@@ -58,7 +60,7 @@ export const createPkiPorts = (ports: Ports): PkiPorts => ({
   ...ports,
   deployment: async () => {
     const url = ports.settings.databaseUrl();
-    return url === null ? null : (await import('./database-deployment.ts')).createDatabaseDeployment(url, ports.io.now);
+    return url === null ? null : (await import('./database-deployment.ts')).createDatabaseDeployment(url);
   },
 });
 

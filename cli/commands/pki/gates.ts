@@ -18,20 +18,20 @@ export interface SwitchGateInput {
   readonly bundle: PkiBundle;
   readonly rotationId: string;
   readonly deployment: Deployment;
-  readonly now: number;
 }
 
 /**
  * @throws INVALID_STATE while the deployment publishes something else, a process runs another bundle, or a connected node
  *   is behind
  */
-export async function switchGate({ bundle, rotationId, deployment, now }: SwitchGateInput): Promise<void> {
+export async function switchGate({ bundle, rotationId, deployment }: SwitchGateInput): Promise<void> {
   const published = await deployment.published();
   const expectedDigest = digestBeside(bundle, published);
   assertOpen(
     judgePublication({ publishedVersion: published?.version ?? null, publishedDigest: published?.digest ?? null, expectedDigest }),
   );
   const version = published?.version ?? 0;
+  const now = await deployment.now();
   assertOpen(judgeProcesses(await deployment.processes(), { bundleDigest: bundleDigest(bundle), publishedVersion: version, now }), version);
   const excluded = await deployment.excludedNodes(rotationId);
   assertOpen(judgeFleet(await deployment.fleet(version, excluded), { version, now }), version);
@@ -44,18 +44,18 @@ export const digestBeside = (bundle: Parameters<typeof trustContentOf>[0], publi
 export interface DropGateInput {
   readonly bundle: PkiBundle;
   readonly deployment: Deployment;
-  readonly now: number;
   readonly times: RotationTimes;
 }
 
 /**
- * @returns when the drop opened
+ * @returns when the drop opened, and the database's time at which it was judged
  * @throws INVALID_STATE before that (H-03), or while something is still signed under the old root (H-05)
  */
-export async function dropGate({ bundle, deployment, now, times }: DropGateInput): Promise<number> {
+export async function dropGate({ bundle, deployment, times }: DropGateInput): Promise<{ opensAt: number; now: number }> {
   const { rotation } = bundle.commandRoots;
   if (rotation === null || rotation.switchedAt === null)
     throw new ControlError('INTERNAL', 'the gate of a drop was asked before the switch');
+  const now = await deployment.now();
   const facts = { switchedAt: rotation.switchedAt, lastWorkerNotAfter: await deployment.lastWorkerNotAfter(rotation.oldRoot), now };
   assertOpen(judgeDrop(facts, times));
   const left = await deployment.signedUnder(rotation.oldRoot);
@@ -64,7 +64,7 @@ export async function dropGate({ bundle, deployment, now, times }: DropGateInput
       details: { reason: 'still-signed', left, hint: 'they are signed again within minutes; better-compute stuck says who is waited for' },
     });
   }
-  return dropOpensAt(facts, times);
+  return { opensAt: dropOpensAt(facts, times), now };
 }
 
 function assertOpen(verdict: Verdict, version?: number): void {

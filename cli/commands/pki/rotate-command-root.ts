@@ -138,10 +138,12 @@ const steps: Readonly<Record<Stage, (input: StepInput) => Promise<BundleStep>>> 
     // The order of steps is judged before anybody is asked: --force never skips it (A-PKI-20).
     const step = switchCommandRoot(bundle, { rotationId, now: ports.io.now() });
     if (!step.changed) return step;
-    if (forcedReason === '')
-      await withDeployment(ports, 'the switch', (deployment) => switchGate({ bundle, rotationId, deployment, now: ports.io.now() }));
-    else await recordForce({ bundle, options, ports });
-    return step;
+    // By the clock that the drop will be judged by.
+    if (forcedReason !== '') return switchCommandRoot(bundle, { rotationId, now: await recordForce({ bundle, options, ports }) });
+    return withDeployment(ports, 'the switch', async (deployment) => {
+      await switchGate({ bundle, rotationId, deployment });
+      return switchCommandRoot(bundle, { rotationId, now: await deployment.now() });
+    });
   },
   drop: async ({ bundle, options, forcedReason, ports }) => {
     const rotationId = rotationOf(bundle, 'drop');
@@ -151,11 +153,11 @@ const steps: Readonly<Record<Stage, (input: StepInput) => Promise<BundleStep>>> 
     const times = rotationTimes(ports.io.env);
     // A forced drop still says that it came early: a daemon gives the root up only then or after the overlap.
     if (forcedReason !== '') {
-      await recordForce({ bundle, options, ports });
-      return dropCommandRoot(bundle, { rotationId, now, opensAt: Number.MAX_SAFE_INTEGER, forcedReason });
+      const at = await recordForce({ bundle, options, ports });
+      return dropCommandRoot(bundle, { rotationId, now: at, opensAt: Number.MAX_SAFE_INTEGER, forcedReason });
     }
-    const opensAt = await withDeployment(ports, 'the drop', (deployment) => dropGate({ bundle, deployment, now, times }));
-    return dropCommandRoot(bundle, { rotationId, now, opensAt, forcedReason });
+    const judged = await withDeployment(ports, 'the drop', (deployment) => dropGate({ bundle, deployment, times }));
+    return dropCommandRoot(bundle, { rotationId, ...judged, forcedReason });
   },
 });
 
@@ -175,21 +177,23 @@ async function withDeployment<T>(ports: PkiPorts, purpose: string, ask: (deploym
   }
 }
 
+/** @returns when: the database's time, or this host's where no database is known */
 async function recordForce({
   bundle,
   options: { stage, actor, reason },
   ports,
-}: Pick<StepInput, 'bundle' | 'options' | 'ports'>): Promise<void> {
+}: Pick<StepInput, 'bundle' | 'options' | 'ports'>): Promise<number> {
   const deployment = await ports.deployment();
   if (deployment === null) {
     ports.io.err('warning: no database is known, so the audit trail does not hold this decision');
-    return;
+    return ports.io.now();
   }
   try {
     const version = (await deployment.published())?.version ?? 0;
     const fleet = await deployment.fleet(version, []);
     const details = { version, connected: fleet.connected, behind: fleet.behind, leftBehind: fleet.sample.map(({ nodeId }) => nodeId) };
     await deployment.recordForce({ rotationId: rotationOf(bundle, stage), stage, actor, reason: reason ?? '', details });
+    return await deployment.now();
   } finally {
     await deployment.close();
   }

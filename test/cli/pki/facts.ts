@@ -17,6 +17,8 @@ export interface Facts {
   nodes: NodeTrust[];
   lastWorkerNotAfter: number | null;
   signedUnder: number;
+  /** Of the database; null: as this host's. */
+  clock: number | null;
   forced: ForcedStep[];
   asked: string[];
   opened: number;
@@ -48,19 +50,22 @@ export const openFacts = (bundle: PkiBundle, version: number): Facts => ({
   nodes: [],
   lastWorkerNotAfter: null,
   signedUnder: 0,
+  clock: null,
   forced: [],
   asked: [],
   opened: 0,
   closed: 0,
 });
 
-export function deploymentOf(facts: Facts): Deployment {
+/** `hostClock` is the database's too, unless the facts say otherwise. */
+export function deploymentOf(facts: Facts, hostClock: () => number): Deployment {
   const ask = <T>(name: string, value: T): Promise<T> => {
     facts.asked.push(name);
     return Promise.resolve(value);
   };
   facts.opened++;
   return {
+    now: async () => facts.clock ?? hostClock(),
     published: () => ask('published', facts.published),
     earlierVersionOf: (digest) => ask('earlier', facts.history.get(digest) ?? null),
     excludedNodes: () => ask('excluded', facts.excluded),

@@ -22,6 +22,7 @@ export interface Bench {
   readonly env: NodeJS.ProcessEnv;
   /** Moves the clock. */
   at(ms: number): void;
+  now(): number;
   deployment: Deployment | null;
   run(...argv: string[]): Promise<Run>;
   path(name: string): string;
@@ -40,6 +41,7 @@ export function createBench(): Bench {
     at: (ms) => {
       time = ms;
     },
+    now: () => time,
     deployment: null,
     run: async (...argv) => runOnce(argv, { env, now: () => time, deployment: () => bench.deployment }),
     path: (name) => join(folder, name),

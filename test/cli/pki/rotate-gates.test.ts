@@ -67,6 +67,16 @@ describe('the gates of better-compute pki rotate-command-root', () => {
       );
     });
 
+    it('H-03 records the switch by the clock of the database, which the drop is judged by', async () => {
+      await added();
+      (test.facts as Facts).clock = now + hour;
+      (test.facts as Facts).fleet = { ...(test.facts as Facts).fleet, lastPresenceWriteAt: now + hour };
+      (test.facts as Facts).processes = (test.facts as Facts).processes.map((process) => ({ ...process, lastSeenAt: now + hour }));
+      test.bench.at(now - 9 * hour);
+      assert.equal((await stage('switch')).exitCode, 0);
+      assert.equal(test.bench.bundle().commandRoots.rotation?.switchedAt, now + hour);
+    });
+
     it('H-01 C08 with no connected node, or a stalled session writer', async () => {
       await added();
       (test.facts as Facts).fleet = { ...(test.facts as Facts).fleet, connected: 0 };
@@ -100,6 +110,17 @@ describe('the gates of better-compute pki rotate-command-root', () => {
       refused(await stage('drop'), 4, 'the old root can be dropped from 2026-01-16T15:02:00Z (in 3 h 2 min)');
       test.bench.at(now + 27 * hour + 2 * minute);
       assert.equal((await stage('drop')).exitCode, 0);
+    });
+
+    it('H-03 by the clock of the database: one of this host that is days ahead drops nothing early, one behind holds nothing back', async () => {
+      await switched();
+      (test.facts as Facts).clock = now + day - 1000;
+      test.bench.at(now + 5 * day);
+      refused(await stage('drop'), 4, 'the old root can be dropped from 2026-01-16T12:00:00Z (in 1 s)');
+      (test.facts as Facts).clock = now + day;
+      test.bench.at(now);
+      assert.equal((await stage('drop')).exitCode, 0);
+      assert.equal(test.bench.bundle().commandRoots.removed[0]?.removedAt, now + day);
     });
 
     it('H-05 while something is still signed under the old root', async () => {

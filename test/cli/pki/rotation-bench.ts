@@ -24,7 +24,7 @@ export function useRotationBench(): RotationBench {
     bench: undefined as unknown as Bench,
     facts: null,
     stage: (name, ...flags) => {
-      test.bench.deployment = test.facts === null ? null : deploymentOf(test.facts);
+      test.bench.deployment = test.facts === null ? null : deploymentOf(test.facts, test.bench.now);
       return test.bench.run('pki', 'rotate-command-root', '--stage', name, ...flags);
     },
     file: () => readFileSync(test.bench.path('pki.json'), 'utf8'),

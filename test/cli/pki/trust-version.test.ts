@@ -35,7 +35,7 @@ describe('better-compute pki trust-version', () => {
   after(() => bench.close());
 
   const run = (...flags: string[]) => {
-    bench.deployment = deploymentOf(facts);
+    bench.deployment = deploymentOf(facts, bench.now);
     return bench.run('pki', 'trust-version', ...flags);
   };
   const report = async (...flags: string[]): Promise<Record<string, unknown>> =>
