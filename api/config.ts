@@ -3,7 +3,8 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
-import { hostField, parseEnv, portField, switchField } from '../runtime/config.ts';
+import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
+import { tlsIntervalMs } from '../runtime/tls-files.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -26,6 +27,7 @@ const schema = z.object({
   BETTER_COMPUTE_METRICS_HOST: hostField(),
   BETTER_COMPUTE_METRICS_PORT: portField(0),
   BETTER_COMPUTE_TLS: optional,
+  BETTER_COMPUTE_TLS_INTERVAL_MS: intervalField(tlsIntervalMs),
   BETTER_COMPUTE_OPERATOR_TOKEN: optional,
   BETTER_COMPUTE_OPERATOR_TOKEN_FILE: optional,
   BETTER_COMPUTE_GATEWAY_URL: optional,
@@ -49,6 +51,7 @@ export interface ApiConfig {
   readonly internal: { readonly host: string; readonly port: number };
   readonly metrics: { readonly host: string; readonly port: number };
   readonly tls: { readonly key: string; readonly cert: string };
+  readonly tlsIntervalMs: number;
   readonly gatewayUrl: string | undefined;
   readonly gatewayName: string | undefined;
   readonly codecKey: string | undefined;
@@ -78,6 +81,7 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
     internal: { host: parsed.BETTER_COMPUTE_INTERNAL_HOST, port: parsed.BETTER_COMPUTE_INTERNAL_PORT },
     metrics: { host: parsed.BETTER_COMPUTE_METRICS_HOST, port: parsed.BETTER_COMPUTE_METRICS_PORT },
     tls: { key: join(tls, 'internal-api.key'), cert: join(tls, 'internal-api.crt') },
+    tlsIntervalMs: parsed.BETTER_COMPUTE_TLS_INTERVAL_MS,
     gatewayUrl: parsed.BETTER_COMPUTE_GATEWAY_URL,
     gatewayName: parsed.BETTER_COMPUTE_GATEWAY_NAME,
     codecKey,

@@ -9,6 +9,7 @@
  * library said of the handshake (H-11): chain to the internal authority, time, usage, role gateway. A gateway that lies about a
  * peer's chain gains nothing: the renewal's own proof is signed by the node. What it does not do: decide joins.
  */
+import { constants } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server, type ServerOptions } from 'node:https';
 import type { TLSSocket } from 'node:tls';
@@ -19,9 +20,10 @@ import type { Log } from '../runtime/log.ts';
 import type { GatewayServices } from '../services/gateway-port.ts';
 import { readBody } from './json-body.ts';
 import { problemType, toProblem } from './problem.ts';
+import { assertPair, type TlsPair } from './tls-pair.ts';
 
 export interface InternalListenerOptions {
-  readonly tls: { readonly key: string; readonly cert: string };
+  readonly tls: TlsPair;
   /** The internal authority's certificates, DER; asked at every request, for an authority may be renewed. */
   readonly anchors: () => readonly Uint8Array[];
   readonly services: GatewayServices;
@@ -39,9 +41,22 @@ export function createInternalListener(options: InternalListenerOptions): Server
   return createServer(listenerTls(options), (request, response) => void answer(options, request, response));
 }
 
+/** No tickets: a session that is resumed would prove no key (H-11). */
+const contextOptions = Object.freeze({ minVersion: 'TLSv1.3', secureOptions: constants.SSL_OP_NO_TICKET } as const);
+
+/**
+ * New handshakes get this pair from now on; open connections and the other options stay (TLS-010, TLS-016, TLS-017).
+ *
+ * @throws INVALID_CONFIG, and changes nothing, when the key is not the certificate's (TLS-018)
+ */
+export function setListenerTls(server: Server, pair: TlsPair): void {
+  assertPair(pair);
+  server.setSecureContext({ ...pair, ...contextOptions });
+}
+
 const listenerTls = ({ tls }: InternalListenerOptions): ServerOptions => ({
   ...tls,
-  minVersion: 'TLSv1.3',
+  ...contextOptions,
   requestCert: true,
   // Judged below, by our own rules, with an answer that says what is wrong.
   rejectUnauthorized: false,

@@ -15,18 +15,19 @@ import { type ProcessContext, type RunningProcess, runProcess } from '../runtime
 import { createDataConverter, createPayloadCodec, parseCodecKey } from '../runtime/payload-codec.ts';
 import { listenOn, showAddress } from '../runtime/ports.ts';
 import { temporalConnectionOptions } from '../runtime/temporal.ts';
+import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import type { GatewayServices } from '../services/gateway-port.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
 import type { CodecEndpoint } from './codec.ts';
 import { type ApiConfig, readApiConfig } from './config.ts';
-import { createInternalListener } from './internal.ts';
+import { createInternalListener, setListenerTls } from './internal.ts';
 import { type KeyKeeper, startKeyKeeper } from './key-keeper.ts';
 import { createApiMetrics } from './metrics.ts';
 import { createOperatorApp } from './operator.ts';
 import { createOperatorPorts } from './operator-ports.ts';
 import { createOperatorWorkflows } from './temporal-workflows.ts';
-import { followTlsPair, readTlsPair } from './tls-files.ts';
+import { readTlsPair } from './tls-pair.ts';
 
 const version = '0.1.0';
 const now = Date.now;
@@ -123,14 +124,14 @@ async function startInternal({ config, keys, db, context: { log }, observe }: In
   const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, log, now }));
   const anchors = (): Uint8Array[] => keys.current().internalCa.certificates.map((certificate) => certificate.der);
   const server = createInternalListener({ tls, anchors, services, log, now, observe });
-  const follow = followTlsPair(config.tls, tls, {
-    change: (pair) => {
-      server.setSecureContext({ ...pair, minVersion: 'TLSv1.3' });
-      log.info({}, 'internal certificate taken anew');
-    },
-    problem: (error) => log.error({ err: error }, 'internal certificate not taken; the one before stays in use'),
+  const watch = watchTlsFiles(config.tls, (next) => setListenerTls(server, next), {
+    what: 'internal certificate',
+    intervalMs: config.tlsIntervalMs,
+    served: tls,
+    onReload: () => log.info({}, 'internal certificate reloaded'),
+    onError: (error) => log.error({ err: error }, error.message),
   });
-  closing.push(() => follow.close());
+  closing.push(() => watch.close());
   return listen(server, { ...config.internal, who: "the api's internal listener", setBy: 'BETTER_COMPUTE_INTERNAL_PORT' }, closing);
 }
 

@@ -15,7 +15,7 @@ import { ControlError, isCode } from '../domain/errors.ts';
 import { bounds } from '../proto/index.ts';
 import { refusal } from './grpc/refusals.ts';
 import type { GatewayServices } from './services.ts';
-import type { TlsMaterial } from './tls/material.ts';
+import { type CheckedMaterial, checkMaterial, type TlsMaterial } from './tls/material.ts';
 
 export interface ControlPlaneClientOptions {
   /** https://host:port of the api's internal listener. */
@@ -28,7 +28,11 @@ export interface ControlPlaneClientOptions {
 }
 
 export interface ControlPlaneClient extends GatewayServices {
-  /** Takes renewed files for the next connection. */
+  /**
+   * Takes renewed material for the connections from now on; calls under way end on theirs (TLS-003, TLS-012).
+   *
+   * @throws INVALID_CONFIG, and changes nothing, when the set does not fit together (TLS-018)
+   */
   setTls(tls: TlsMaterial): void;
   close(): void;
 }
@@ -42,9 +46,11 @@ const peerChainHeader = 'x-bc-peer-chain';
 
 export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
   // The internal authority is the anchor itself; the root above it also stands over the authorities of nodes.
-  const agentOf = (material: TlsMaterial): Agent =>
+  const agentOf = ({ key, cert, ca }: CheckedMaterial): Agent =>
     new Agent({
-      ...material,
+      key,
+      cert,
+      ca,
       allowPartialTrustChain: true,
       keepAlive: true,
       maxSockets: 32,
@@ -52,7 +58,8 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       maxCachedSessions: 0,
       ...(serverName === undefined ? {} : { servername: serverName }),
     });
-  let agent = agentOf(tls);
+  let material = checkMaterial(tls, null);
+  let agent = agentOf(material);
   const call = async (
     path: string,
     body: Uint8Array,
@@ -70,12 +77,20 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
         headers: { [peerChainHeader]: chain.map((der) => Buffer.from(der).toString('base64')).join(',') },
       }),
     setTls(next) {
+      const checked = checkMaterial(next, material);
       const before = agent;
-      agent = agentOf(next);
-      before.destroy();
+      material = checked;
+      agent = agentOf(checked);
+      retire(before);
     },
     close: () => agent.destroy(),
   };
+}
+
+/** Idle connections close now, busy ones when their call has ended. */
+function retire(agent: Agent): void {
+  agent.maxFreeSockets = 0;
+  for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
 }
 
 interface Post {

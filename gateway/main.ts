@@ -6,22 +6,23 @@ import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { createDatabase, type Database } from '../drizzle/client.ts';
-import { hostField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
+import { hostField, intervalField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
 import { createHealth } from '../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { showAddress, toPortError } from '../runtime/ports.ts';
+import { type FileWatch, readTlsFiles, type TlsFiles, tlsIntervalMs, watchTlsFiles } from '../runtime/tls-files.ts';
 import { recordHeartbeat, removeProcess } from '../services/processes.ts';
 import { createControlPlaneClient } from './control-plane-client.ts';
 import { createGateway, type Gateway } from './gateway.ts';
 import { addGauges, createPrometheusMetrics } from './prometheus.ts';
 import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import { createPostgresStore } from './session/store-postgres.ts';
-import { type FileWatch, readTlsFiles, type TlsFiles, watchTlsFiles } from './tls/watch-files.ts';
 
 const environment = z.object({
   BETTER_COMPUTE_DATABASE_URL: z.string().min(1),
   BETTER_COMPUTE_HOME: z.string().min(1).default('.better-compute'),
   BETTER_COMPUTE_TLS: z.string().min(1).optional(),
+  BETTER_COMPUTE_TLS_INTERVAL_MS: intervalField(tlsIntervalMs),
   BETTER_COMPUTE_TRUST_DOMAIN: z.string().min(1),
   BETTER_COMPUTE_GATEWAY_ID: z
     .string()
@@ -72,16 +73,26 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
     scheduler,
     onTrust: ({ version }) => void heartbeat.beat(version),
   });
-  addGauges(health.registry, () => gateway);
+  addGauges(health.registry, { gateway, gatewayId, region: env.BETTER_COMPUTE_GATEWAY_REGION });
   health.check('gateway', () => {
     const wrong = gateway.notReady();
     if (wrong !== null) throw new Error(wrong);
   });
-  const reported = { scheduler, onError: (error: Error) => log.error({ err: error }, error.message) };
-  const onReload = (): void => log.info({}, 'gateway serving certificate reloaded');
+  const intervalMs = env.BETTER_COMPUTE_TLS_INTERVAL_MS;
+  const reported = { every: scheduler.every, intervalMs, onError: (error: Error) => log.error({ err: error }, error.message) };
   const watch = (): FileWatch[] => [
-    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), { ...reported, served: tls, onReload }),
-    watchTlsFiles(files.internal, (next) => client.setTls(next), { ...reported, served: internalTls }),
+    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), {
+      ...reported,
+      what: 'Gateway serving certificate',
+      served: tls,
+      onReload: () => log.info({}, 'gateway serving certificate reloaded'),
+    }),
+    watchTlsFiles(files.internal, (next) => client.setTls(next), {
+      ...reported,
+      what: 'Gateway internal certificate',
+      served: internalTls,
+      onReload: () => log.info({}, 'gateway internal certificate reloaded'),
+    }),
   ];
   return { gateway, database, client, health, heartbeat, watch };
 }

@@ -35,17 +35,24 @@ export function createPrometheusMetrics(registry: Registry): GatewayMetrics {
   };
 }
 
-/** What is read when it is asked for. */
-export function addGauges(registry: Registry, gateway: () => Gateway | null): void {
+/** What is read when it is asked for, and which gateway it is of. */
+export function addGauges(
+  registry: Registry,
+  { gateway, gatewayId, region }: { readonly gateway: Gateway; readonly gatewayId: string; readonly region: string },
+): void {
+  const info = new Gauge({
+    name: 'bc_gateway_info',
+    help: 'always 1; its labels say which gateway this is, and of which region',
+    labelNames: ['gateway_id', 'region'],
+    registers: [registry],
+  });
+  info.set({ gateway_id: gatewayId, region }, 1);
   const gauge = (name: string, help: string, read: (of: Gateway) => number): void => {
     const metric: Gauge = new Gauge({
       name: `bc_gateway_${name}`,
       help,
       registers: [registry],
-      collect: () => {
-        const of = gateway();
-        metric.set(of === null ? 0 : read(of));
-      },
+      collect: () => metric.set(read(gateway)),
     });
   };
   gauge('sessions', 'open sessions', (of) => of.sessions.size);

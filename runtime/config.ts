@@ -77,6 +77,14 @@ export const portField = (byDefault: number) =>
 
 export const hostField = (byDefault = '127.0.0.1') => z.string().min(1).default(byDefault);
 
+/** Milliseconds between two looks; setInterval takes no longer one than 24 days. */
+export const intervalField = (byDefault: number) =>
+  z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, 'must be a number of milliseconds from 1 to 999999999')
+    .transform(Number)
+    .default(byDefault);
+
 /** on or off. */
 export const switchField = (byDefault: boolean) =>
   z

@@ -1,6 +1,6 @@
 /**
- * What a TLS listener is made of: its key and chain, and the node authorities that client certificates must chain to.
- * Checked as a whole before anything takes effect, so a half-written set never reaches a listener (TLS-009, TLS-018).
+ * What one end of TLS is made of: its key and chain, and the authorities that the other end's certificate must chain to.
+ * Checked as a whole before anything takes effect, so a half-written set is never put to use (TLS-009, TLS-018).
  */
 import { createSecureContext } from 'node:tls';
 import { ControlError } from '../../domain/errors.ts';
@@ -11,7 +11,7 @@ export interface TlsMaterial {
   readonly key: string | Buffer;
   /** PEM, leaf first. */
   readonly cert: string | Buffer;
-  /** PEM: the node authorities that clients chain to. */
+  /** PEM: the authorities that the other end chains to. */
   readonly ca?: string | Buffer;
 }
 
@@ -30,7 +30,9 @@ export interface CheckedMaterial {
 export function checkMaterial(material: TlsMaterial, current: CheckedMaterial | null): CheckedMaterial {
   const ca = material.ca ?? current?.ca;
   if (ca === undefined)
-    throw new ControlError('INVALID_CONFIG', 'the listener needs the node authorities (ca)', { details: { reason: 'no-node-ca' } });
+    throw new ControlError('INVALID_CONFIG', 'no authority is named that the other end must chain to (ca)', {
+      details: { reason: 'no-ca' },
+    });
   try {
     createSecureContext({ key: material.key, cert: material.cert, ca });
     return Object.freeze({ key: material.key, cert: material.cert, ca, anchors: parsePemCertificates(String(ca)) });

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
 import type { Server } from 'node:https';
 import { request } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { createInternalListener, parsePeerChain } from '../../api/internal.ts';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { createInternalListener, parsePeerChain, setListenerTls } from '../../api/internal.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { hour } from '../../domain/time.ts';
 import { createControlPlaneClient } from '../../gateway/control-plane-client.ts';
@@ -99,6 +101,58 @@ describe('JOIN-020 the internal listener', () => {
       );
     } finally {
       client.close();
+    }
+  });
+
+  it('TLS-003, TLS-016, TLS-017, TLS-018 presents a renewed pair to new handshakes, keeps the other options, refuses a broken pair', async () => {
+    const port = Number(new URL(url).port);
+    const handshake = async (over: ConnectionOptions = {}): Promise<TLSSocket> => {
+      const socket = connect({ host: '127.0.0.1', port, servername: 'localhost', rejectUnauthorized: false, ...gateway, ...over });
+      await once(socket, 'secureConnect');
+      return socket;
+    };
+    const served = async (): Promise<string> => {
+      const socket = await handshake();
+      const pem = String(socket.getPeerX509Certificate());
+      socket.destroy();
+      return pem;
+    };
+    const client = createControlPlaneClient({ url, tls: clientTls() });
+    await client.join(new Uint8Array([1]));
+    const [renewed, strange] = [await internalLeaf(bundle), await internalLeaf(bundle)];
+    setListenerTls(server, renewed);
+    assert.ok(renewed.cert.startsWith(await served()));
+    assert.throws(() => setListenerTls(server, { key: strange.key, cert: renewed.cert }), {
+      code: 'INVALID_CONFIG',
+      message: 'the key does not belong to the certificate',
+    });
+    assert.ok(renewed.cert.startsWith(await served()));
+    await assert.rejects(handshake({ maxVersion: 'TLSv1.2' }));
+    await client.join(new Uint8Array([2]));
+    client.close();
+  });
+
+  it('H-11 resumes no session, before and after a reload: it would prove no key', async () => {
+    const at = { host: '127.0.0.1', port: Number(new URL(url).port), servername: 'localhost', rejectUnauthorized: false };
+    const join = 'POST /internal/v1/join HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx';
+    const call = async (socket: TLSSocket): Promise<string> => {
+      await once(socket, 'secureConnect');
+      socket.end(join);
+      let answer = '';
+      for await (const chunk of socket) answer += String(chunk);
+      return answer;
+    };
+    for (const pair of [null, await internalLeaf(bundle)]) {
+      if (pair !== null) setListenerTls(server, pair);
+      const sessions: Buffer[] = [];
+      const proved = connect({ ...at, ...gateway });
+      proved.on('session', (session: Buffer) => void sessions.push(session));
+      assert.match(await call(proved), /^HTTP\/1.1 200 /);
+      for (const session of sessions) {
+        const resumed = connect({ ...at, session });
+        assert.match(await call(resumed), /^HTTP\/1.1 401 /);
+      }
+      assert.notEqual(sessions.length, 0, 'what was given is of no use');
     }
   });
 

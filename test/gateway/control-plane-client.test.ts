@@ -8,6 +8,7 @@ import type { GatewayServices } from '../../gateway/services.ts';
 import { encodePem } from '../../pki/x509/index.ts';
 import { createLogger } from '../../runtime/log.ts';
 import { createAuthorities, hostLeaf, nodeLeaf, type TestAuthorities, type TestLeaf } from '../harness/agent.ts';
+import { eventually } from '../harness/eventually.ts';
 
 describe('the client of the internal listener', () => {
   let authorities: TestAuthorities;
@@ -99,6 +100,42 @@ describe('the client of the internal listener', () => {
     await assert.rejects(client.join(Buffer.from('x')), { code: 'PERMISSION_DENIED', message: /may not relay/ });
     client.setTls({ key: gateway.keyPem, cert: gateway.chainPem, ca });
     assert.deepEqual(Buffer.from(await client.join(Buffer.from('x'))), Buffer.from('x'));
+  });
+
+  it('TLS-003, TLS-018 refuses a pair that does not match, and keeps what it has', async () => {
+    services = { join: async (request) => request, renew: async (request) => request };
+    const client = clientOf(gateway);
+    const other = await hostLeaf(authorities, 'internal', { role: 'gateway' });
+    assert.throws(() => client.setTls({ key: other.keyPem, cert: gateway.chainPem }), {
+      code: 'INVALID_CONFIG',
+      message: 'the private key does not belong to the certificate',
+    });
+    assert.deepEqual(Buffer.from(await client.join(Buffer.from('x'))), Buffer.from('x'));
+  });
+
+  it('TLS-003, TLS-012 a call under way survives the renewal, and its connection does not outlive it', async () => {
+    const open = (): Promise<number> => new Promise((resolve) => server.getConnections((_, count) => resolve(count)));
+    let release: () => void = () => undefined;
+    let arrived: () => void = () => undefined;
+    const isThere = new Promise<void>((resolve) => void (arrived = resolve));
+    services = {
+      join: (request) =>
+        new Promise((resolve) => {
+          release = () => resolve(request);
+          arrived();
+        }),
+      renew: async (request) => request,
+    };
+    for (const client of clients.splice(0)) client.close();
+    await eventually('no other connection', async () => (await open()) === 0);
+    const client = clientOf(gateway);
+    const answer = client.join(Buffer.from('slow'));
+    await isThere;
+    const renewed = await hostLeaf(authorities, 'internal', { role: 'gateway' });
+    client.setTls({ key: renewed.keyPem, cert: renewed.chainPem });
+    release();
+    assert.deepEqual(Buffer.from(await answer), Buffer.from('slow'));
+    await eventually('the old connection is closed', async () => (await open()) === 0);
   });
 
   it('does not wait for ever', async () => {

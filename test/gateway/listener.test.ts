@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import http2 from 'node:http2';
 import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
@@ -12,6 +11,7 @@ import {
   nodeCaPem,
   nodeLeaf,
   openAgent,
+  serialOf,
   servicePath,
   TestAgent,
   type TestAuthorities,
@@ -21,14 +21,6 @@ import {
 import { eventually } from '../harness/eventually.ts';
 import { turns } from './manual-scheduler.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
-
-const serialOf = async (port: number): Promise<string> => {
-  const socket = dialTls({ port });
-  await once(socket, 'secureConnect');
-  const serial = (socket.getPeerX509Certificate() as X509Certificate).serialNumber.toLowerCase();
-  socket.destroy();
-  return serial;
-};
 
 describe('the daemon listener', () => {
   let running: RunningGateway;

@@ -7,7 +7,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { encodePem } from '../../pki/x509/index.ts';
-import { createAuthorities, hostLeaf, nodeCaPem, nodeLeaf, TestAgent, type TestAuthorities, trustDomain } from '../harness/agent.ts';
+import {
+  createAuthorities,
+  hostLeaf,
+  nodeCaPem,
+  nodeLeaf,
+  serialOf,
+  TestAgent,
+  type TestAuthorities,
+  trustDomain,
+} from '../harness/agent.ts';
+import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 
 const mainPath = fileURLToPath(new URL(`../../gateway/main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url));
@@ -99,16 +109,51 @@ describe('the gateway process', function () {
     assert.deepEqual(await used.db.query({ text: 'select 1 from control_processes' }), []);
   });
 
+  it('TLS-001, TLS-002, TLS-010, TLS-013 takes renewed files for both its ends without a restart, and keeps what it has for broken ones', async () => {
+    const started = start({ BETTER_COMPUTE_TLS_INTERVAL_MS: '50', BETTER_COMPUTE_GATEWAY_REGION: 'eu-1' });
+    const addresses = await ready(started);
+    const port = Number(addresses['gateway']?.split(':')[1]);
+    const [serving, broken] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
+    const internal = await hostLeaf(authorities, 'internal', { role: 'gateway' });
+    const write = async (name: string, { keyPem, chainPem }: { keyPem: string; chainPem: string }): Promise<void> => {
+      await writeFile(join(folder, `${name}.key`), keyPem);
+      await writeFile(join(folder, `${name}.crt`), chainPem);
+    };
+    await write('internal-gateway', internal);
+    await write('gateway', serving);
+    await eventually('a new handshake sees the new certificate', async () => (await serialOf(port)) === serving.serial);
+    const logged = (message: string): Promise<unknown> => eventually(message, () => started.err.join('').includes(message));
+    await logged('gateway internal certificate reloaded');
+    await write('gateway', { ...broken, keyPem: serving.keyPem });
+    await logged('Gateway serving certificate not reloaded: the private key does not belong to the certificate');
+    await write('internal-gateway', { ...internal, keyPem: serving.keyPem });
+    await logged('Gateway internal certificate not reloaded: the private key does not belong to the certificate');
+    assert.equal(await serialOf(port), serving.serial);
+    assert.equal(started.child.exitCode, null);
+    assert.match(
+      await (await fetch(`http://${addresses['metrics']}/metrics`)).text(),
+      /bc_gateway_info\{gateway_id="gw-test",region="eu-1",process="gateway"\} 1/,
+    );
+    await write('gateway', serving);
+    await write('internal-gateway', internal);
+  });
+
   it('names everything that is wrong with its environment at once', async () => {
     const started = start({
       BETTER_COMPUTE_TRUST_DOMAIN: '',
       BETTER_COMPUTE_GATEWAY_ID: 'Not Good',
       BETTER_COMPUTE_INTERNAL_URL: 'http://x',
+      BETTER_COMPUTE_TLS_INTERVAL_MS: '0',
     });
     const [code] = await once(started.child, 'exit');
     assert.equal(code, 3);
     const text = started.err.join('');
-    for (const name of ['BETTER_COMPUTE_TRUST_DOMAIN', 'BETTER_COMPUTE_GATEWAY_ID', 'BETTER_COMPUTE_INTERNAL_URL'])
+    for (const name of [
+      'BETTER_COMPUTE_TRUST_DOMAIN',
+      'BETTER_COMPUTE_GATEWAY_ID',
+      'BETTER_COMPUTE_INTERNAL_URL',
+      'BETTER_COMPUTE_TLS_INTERVAL_MS',
+    ])
       assert.match(text, new RegExp(name));
   });
 

@@ -3,6 +3,8 @@
  * framing by hand. It says what a daemon may say, and whatever else a test wants to try.
  */
 import assert from 'node:assert/strict';
+import type { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
 import http2 from 'node:http2';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import type { MessageInitShape } from '@bufbuild/protobuf';
@@ -38,6 +40,15 @@ export function dialTls({ port, leaf = null, servername = 'gw.test', tls = {} }:
     ...credentials,
     ...tls,
   });
+}
+
+/** Of the certificate that a new handshake is shown. */
+export async function serialOf(port: number): Promise<string> {
+  const socket = dialTls({ port });
+  await once(socket, 'secureConnect');
+  const serial = (socket.getPeerX509Certificate() as X509Certificate).serialNumber.toLowerCase();
+  socket.destroy();
+  return serial;
 }
 
 export function dial(options: DialOptions): http2.ClientHttp2Session {

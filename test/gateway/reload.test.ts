@@ -1,22 +1,23 @@
 import assert from 'node:assert/strict';
-import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type FileWatch, watchTlsFiles } from '../../gateway/tls/watch-files.ts';
-import { createAuthorities, dialTls, hostLeaf, nodeCaPem, type TestAuthorities, type TestLeaf } from '../harness/agent.ts';
+import { type FileWatch, readTlsFiles, watchTlsFiles } from '../../runtime/tls-files.ts';
+import {
+  createAuthorities,
+  dialTls,
+  hostLeaf,
+  nodeCaPem,
+  nodeLeaf,
+  openAgent,
+  serialOf,
+  type TestAuthorities,
+  type TestLeaf,
+} from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
-import { ManualScheduler } from './manual-scheduler.ts';
+import { ManualScheduler, turns } from './manual-scheduler.ts';
 import { startGateway } from './start-gateway.ts';
-
-const serialOf = async (port: number): Promise<string> => {
-  const socket = dialTls({ port });
-  await once(socket, 'secureConnect');
-  const serial = (socket.getPeerX509Certificate() as X509Certificate).serialNumber.toLowerCase();
-  socket.destroy();
-  return serial;
-};
 
 describe('watching TLS files', () => {
   let folder: string;
@@ -32,7 +33,7 @@ describe('watching TLS files', () => {
     if (parts.includes('cert')) await writeFile(join(folder, 'gateway.crt'), leaf.chainPem);
   };
 
-  it('TLS-013, TLS-014, H-12 hands over each changed set once, keeps the old one for a broken pair, and tries the next change', async () => {
+  it('TLS-005, TLS-007, TLS-008, TLS-009, TLS-013, TLS-014, TLS-019, H-12 hands over each changed set once, keeps the old one for a broken pair, and tries the next change', async () => {
     const [first, second] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
     await write(first);
     await writeFile(join(folder, 'node-ca.pem'), nodeCaPem(authorities));
@@ -42,12 +43,13 @@ describe('watching TLS files', () => {
     let reloads = 0;
     const scheduler = new ManualScheduler();
     const watch: FileWatch = watchTlsFiles(files, (material) => gateway.setTls(material), {
-      scheduler,
+      what: 'Gateway serving certificate',
+      every: scheduler.every,
       onError: (error) => void errors.push(error.message),
       onReload: () => void (reloads += 1),
     });
     await watch.check();
-    assert.equal(await serialOf(port), first.serial);
+    assert.equal(await serialOf(port), first.serial, 'the files win over what the gateway was made with');
     // Same content under a new time: nothing happens. New content under the old time: it does.
     const stamp = new Date(1_000_000_000_000);
     for (const path of [files.key, files.cert]) await utimes(path, stamp, stamp);
@@ -77,11 +79,45 @@ describe('watching TLS files', () => {
     await gateway.close();
   });
 
+  it('TLS-015 without a watch the material is what was read at the start, whatever becomes of the files', async () => {
+    const [first, second] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
+    const files = { key: join(folder, 'gateway.key'), cert: join(folder, 'gateway.crt') };
+    await write(first);
+    const scheduler = new ManualScheduler();
+    const { gateway, port } = await startGateway({
+      authorities,
+      scheduler,
+      tls: { ...(await readTlsFiles(files)), ca: nodeCaPem(authorities) },
+    });
+    await write(second);
+    for (let minutes = 0; minutes < 120; minutes += 1) scheduler.advance(60_000);
+    await turns();
+    assert.equal(await serialOf(port), first.serial);
+    await gateway.close();
+  });
+
+  it('TLS-006, TLS-017, A-PRO-16 other options of the listener apply beside the files, before and after a reload', async () => {
+    const leaf = await nodeLeaf(authorities, 'node-1');
+    const [first, second] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
+    const old = { minVersion: 'TLSv1.2', maxVersion: 'TLSv1.2' } as const;
+    const ca = nodeCaPem(authorities);
+    const { gateway, port } = await startGateway({ authorities, tls: { key: first.keyPem, cert: first.chainPem, ca }, tlsOptions: old });
+    for (const renewed of [null, second]) {
+      if (renewed !== null) gateway.setTls({ key: renewed.keyPem, cert: renewed.chainPem });
+      const { agent } = await openAgent({ port, leaf, tls: { minVersion: 'TLSv1.2' } });
+      agent.close();
+      const newer = dialTls({ port, leaf });
+      await once(newer, 'error');
+      newer.destroy();
+    }
+    await gateway.close();
+  });
+
   it('refuses a listener without node authorities', async () => {
     const leaf = await hostLeaf(authorities, 'gateway');
     await assert.rejects(startGateway({ tls: { key: leaf.keyPem, cert: leaf.chainPem } }), {
       code: 'INVALID_CONFIG',
-      message: /needs the node authorities/,
+      message: 'no authority is named that the other end must chain to (ca)',
     });
   });
 
