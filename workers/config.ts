@@ -1,7 +1,8 @@
 /** What the workers are told, parsed once from the environment. The control worker has no field for a secret or a bundle. */
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { hostField, parseEnv, portField, switchField } from '../runtime/config.ts';
+import type { RotationTimes } from '../domain/rotation/gates.ts';
+import { hostField, parseEnv, portField, rotationTimes, switchField } from '../runtime/config.ts';
 import { type SignerEnvironment, signerFields } from '../runtime/signers/external-signers.ts';
 
 const optional = z.string().min(1).optional();
@@ -36,6 +37,7 @@ export interface SigningConfig extends WorkerConfig {
   /** null: the bundle is a row of the database. */
   readonly bundlePath: string | null;
   readonly trustDomain: string | undefined;
+  readonly times: RotationTimes;
   /** How keys are reached that the bundle only refers to. */
   readonly signers: SignerEnvironment;
 }
@@ -52,6 +54,7 @@ export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
     secret: parsed.BETTER_COMPUTE_SECRET,
     bundlePath: bundle === 'database' ? null : resolve(bundle),
     trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
+    times: rotationTimes(env),
     signers: parsed,
   };
 }

@@ -18,7 +18,6 @@ import { ControlError } from '../domain/errors.ts';
 import { bundleDigest } from '../pki/bundle/index.ts';
 import type { ExternalSigners } from '../pki/signers/index.ts';
 import { createBundleFileStore } from '../runtime/bundle-file-store.ts';
-import { rotationTimes } from '../runtime/config.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { openExternalSigners } from '../runtime/signers/external-signers.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
@@ -45,11 +44,11 @@ async function start(context: ProcessContext): Promise<RunningProcess> {
 async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   const { context, db, health, closing } = parts;
   const { log, env } = context;
+  const { times } = config;
   const signers = openExternalSigners(config.signers, env);
   closing.push(() => signers.close());
   const running = await openBundleOf(config, { ...parts, signers });
   closing.push(() => running.close());
-  const times = rotationTimes(env);
   const processId = newProcessId('worker-signing');
   const identity = (): { digest: string; generation: number } => ({
     digest: bundleDigest(running.current()),
