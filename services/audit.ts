@@ -3,40 +3,20 @@
  * held to the commit, makes its order the order of commits; an event that belongs to a change is written in the transaction of
  * that change. The chain alone does not stop whoever can write every row; rotation evidence under the audit key does.
  */
-import { createHash } from 'node:crypto';
 import { ControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { type CanonicalValue, canonicalJson } from '../pki/audit/canonical-json.ts';
+import { canonicalJson } from '../pki/audit/canonical-json.ts';
+import { type AuditEvent, type AuditRow, auditHash, deploymentTenant } from '../pki/audit/event.ts';
 
-export interface AuditEvent {
-  /** Idempotency: one key, one event. */
-  readonly key: string;
-  readonly actor: string;
-  /** `node.revoke`, `rotation.force`, … */
-  readonly action: string;
-  readonly subject: string;
-  readonly details: Readonly<Record<string, CanonicalValue>>;
-}
-
-export interface AuditRow extends AuditEvent {
-  readonly seq: number;
-  readonly at: number;
-  readonly prevHash: Uint8Array;
-  readonly hash: Uint8Array;
-}
-
-/** The hash of one event behind the one before. */
-export function auditHash(prevHash: Uint8Array, event: AuditEvent & { readonly seq: number; readonly at: number }): Buffer {
-  const { seq, key, at, actor, action, subject, details } = event;
-  return createHash('sha256').update(prevHash).update(canonicalJson({ seq, key, at, actor, action, subject, details })).digest();
-}
+export type { AuditEvent, AuditRow } from '../pki/audit/event.ts';
 
 const lockCounter = { name: 'audit-lock', text: 'select seq, hash from audit_counter where id = 1 for update' };
-const findKey = { name: 'audit-key', text: 'select seq, actor, action, subject from audit_events where key = $1' };
+const findKey = { name: 'audit-key', text: 'select seq, actor, action, subject, tenant_id as tenant from audit_events where key = $1' };
 const insert = {
   name: 'audit-insert',
   text: `with counted as (update audit_counter set seq = $1, hash = $9 where id = 1)
-         insert into audit_events (seq, key, at, actor, action, subject, details, prev_hash, hash) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+         insert into audit_events (seq, key, at, actor, action, subject, details, prev_hash, hash, tenant_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 };
 
 /**
@@ -52,9 +32,10 @@ export async function appendAudit(
 ): Promise<{ readonly seq: number; readonly appended: boolean }> {
   const [counter] = await tx.query<{ seq: number; hash: Uint8Array }>(lockCounter);
   if (counter === undefined) throw new ControlError('INTERNAL', 'the audit counter is missing: migrate the database');
-  const [known] = await tx.query<{ seq: number; actor: string; action: string; subject: string }>(findKey, [event.key]);
+  const tenant = event.tenant ?? deploymentTenant;
+  const [known] = await tx.query<{ seq: number; action: string; subject: string; tenant: string }>(findKey, [event.key]);
   if (known !== undefined) {
-    if (known.action !== event.action || known.subject !== event.subject) {
+    if (known.action !== event.action || known.subject !== event.subject || known.tenant !== tenant) {
       throw new ControlError('CONFLICT', `audit key ${event.key} names another event`, {
         details: { reason: 'audit-key-used', key: event.key },
       });
@@ -66,7 +47,7 @@ export async function appendAudit(
   const at = Math.floor(now);
   const hash = auditHash(counter.hash, { ...event, seq, at });
   const details = Buffer.from(canonicalJson(event.details)).toString();
-  await tx.query(insert, [seq, event.key, instant(at), event.actor, event.action, event.subject, details, counter.hash, hash]);
+  await tx.query(insert, [seq, event.key, instant(at), event.actor, event.action, event.subject, details, counter.hash, hash, tenant]);
   return { seq, appended: true };
 }
 
@@ -76,7 +57,8 @@ export const recordAudit = (db: Database, event: AuditEvent, now: number): Promi
 
 const page = {
   name: 'audit-page',
-  text: `select seq, key, at, actor, action, subject, details, prev_hash as "prevHash", hash from audit_events where seq > $1 order by seq limit $2`,
+  text: `select seq, key, at, actor, action, subject, details, prev_hash as "prevHash", hash, tenant_id as tenant
+           from audit_events where seq > $1 order by seq limit $2`,
 };
 
 export const readAuditEvents = (db: Executor, input: { readonly afterSeq: number; readonly limit: number }): Promise<AuditRow[]> =>

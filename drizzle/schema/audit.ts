@@ -1,4 +1,4 @@
-import { integer, jsonb, pgTable, text } from 'drizzle-orm/pg-core';
+import { integer, jsonb, pgTable, primaryKey, text } from 'drizzle-orm/pg-core';
 import { bytea, instantColumn, int8 } from './columns.ts';
 
 export const auditCounter = pgTable('audit_counter', {
@@ -17,4 +17,18 @@ export const auditEvents = pgTable('audit_events', {
   details: jsonb('details').notNull().default({}),
   prevHash: bytea('prev_hash').notNull(),
   hash: bytea('hash').notNull(),
+  tenantId: text('tenant_id').notNull().default('deployment'),
 });
+
+export const auditCheckpoints = pgTable(
+  'audit_checkpoints',
+  {
+    tenantId: text('tenant_id').notNull(),
+    number: int8('number').notNull(),
+    at: instantColumn('at').notNull(),
+    throughSeq: int8('through_seq').notNull(),
+    document: bytea('document').notNull(),
+    signature: bytea('signature').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.number] })],
+);

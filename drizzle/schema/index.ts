@@ -2,7 +2,7 @@
  * The tables as drizzle's typed builder sees them. The migrations are the truth; a test compares these with a migrated
  * database, column by column, so that neither changes alone. Constraints, indexes and fill factors live in the migrations only.
  */
-export { auditCounter, auditEvents } from './audit.ts';
+export { auditCheckpoints, auditCounter, auditEvents } from './audit.ts';
 export { commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
 export { joinTokens, renewReplays } from './join.ts';
 export { nodeCerts, nodes, revocationCounter, sites } from './nodes.ts';
@@ -10,3 +10,4 @@ export { bundleFreshness, controlProcesses, pkiBundle, workerCerts } from './pro
 export { rotationEvidence, rotationOverrides } from './rotations.ts';
 export { nodePresence, nodeSessions } from './sessions.ts';
 export { trustBundleHistory, trustBundleState } from './trust.ts';
+export { workloadInstances, workloadIssuers } from './workload.ts';

@@ -10,6 +10,7 @@ import { type CommonOptions, commonOptions, withExamples } from '../../command.t
 import { instantText, shortId } from '../../format.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
+import { parsePin } from '../audit/pin.ts';
 import { fetchEvidence } from './evidence.ts';
 
 export interface RotationVerifyOptions extends CommonOptions {
@@ -84,12 +85,7 @@ function shortestOverlap(file: EvidenceFile): number {
 /** AUD-005: --pin, then the environment, then the bundle's public half. */
 async function readPin({ pin, pki }: RotationVerifyOptions, { io, settings }: Ports): Promise<string> {
   const given = pin ?? (pki === null ? io.env['BETTER_COMPUTE_AUDIT_PIN'] : undefined);
-  if (given !== undefined && given !== '') {
-    if (/^sha256\/[A-Za-z0-9+/]{43}=$/.test(given)) return given;
-    throw new ControlError('INVALID_INPUT', `"${given}" is no pin: sha256/ and 44 characters of base64`, {
-      details: { reason: 'bad-pin' },
-    });
-  }
+  if (given !== undefined && given !== '') return parsePin(given);
   const { readBundlePins } = await import('../../bundle-pins.ts');
   const pins = readBundlePins(pki ?? settings.bundlePath, settings.secret());
   if (!pins.authenticated) io.err('warning: the bundle is not checked against its seal; whoever can write the file chooses the pin');
