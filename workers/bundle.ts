@@ -1,6 +1,6 @@
 /**
  * The workflow bundle: built once per content, kept under a name that is the hash of what went in. A worker that starts with
- * unchanged workflows starts without the bundler. Node's modules are refused by the bundler itself, in whatever depth.
+ * unchanged workflows starts without the bundler; what no version has used for long is taken away. Node's modules are refused by the bundler itself, in whatever depth.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,6 +9,7 @@ import { extname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 import { ControlError } from '../domain/errors.ts';
+import { pruneBundles, touchBundle } from './bundle-cache.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 /** What a workflow may be made of (the layers' rule). */
@@ -27,8 +28,11 @@ export async function loadWorkflowBundle(options: WorkflowBundleOptions = {}): P
   const { cacheFolder = join(root, '.cache'), workflowsPath = join(root, 'workflows', `index${extension}`) } = options;
   const folder = join(cacheFolder, 'workflow-bundles');
   const codePath = join(folder, `${contentHash(workflowsPath)}.js`);
-  if (existsSync(codePath)) return { codePath };
-  return keep(await build(workflowsPath), { folder, codePath });
+  const bundle = existsSync(codePath) ? { codePath } : keep(await build(workflowsPath), { folder, codePath });
+  const now = Date.now();
+  touchBundle(codePath, now);
+  pruneBundles(folder, now);
+  return bundle;
 }
 
 /** @throws ControlError INTERNAL with the bundler's own first complaints */
