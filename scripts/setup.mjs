@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build, isBuilt } from './build.mjs';
+import { ensureCounterparts, ensureTokenBinding } from './engines/counterparts.mjs';
 import { findTemporal } from './engines/temporal-binary.mjs';
 import { runScript, SetupError } from './lib/failure.mjs';
 import { waitForLock } from './lib/lock.mjs';
@@ -15,7 +16,7 @@ import { projectRoot } from './lib/sources.mjs';
 /** What each purpose needs, in order. */
 const purposes = Object.freeze({
   start: [nodeModules, temporal, compiled],
-  test: [nodeModules, temporal, compiled],
+  test: [nodeModules, counterparts, temporal, compiled],
   check: [nodeModules],
 });
 
@@ -80,6 +81,12 @@ async function nodeModules() {
       'the lines above say why; a registry that cannot be reached is the usual cause',
     );
   writeFileSync(mark, digest);
+}
+
+/** What tests compare us with. None of it is needed to run. */
+async function counterparts() {
+  await ensureCounterparts({ say });
+  await ensureTokenBinding({ say });
 }
 
 async function temporal() {

@@ -34,6 +34,15 @@ const keysOf = (facts: StackFacts): Told => ({ BETTER_COMPUTE_SECRET: facts.secr
 const tlsOf = (facts: StackFacts): Told => ({ BETTER_COMPUTE_TLS: facts.home.tls });
 const metricsOn = (port: number): Told => ({ BETTER_COMPUTE_METRICS_HOST: host, BETTER_COMPUTE_METRICS_PORT: String(port) });
 
+/** How keys are reached that lie in a token or with a signer program: the signing worker's business only. */
+const signerNames = [
+  'BETTER_COMPUTE_PKCS11_MODULE',
+  'BETTER_COMPUTE_PKCS11_PIN_FILE',
+  'BETTER_COMPUTE_SIGNER_COMMAND',
+  'BETTER_COMPUTE_SIGNER_TIMEOUT_MS',
+  'SOFTHSM2_CONF',
+] as const;
+
 /** Temporal and the key of its payloads. With the codec off, payloads are plain. */
 function temporalOf({ temporalAddress, env, secret }: StackFacts): Told {
   const codec: Told =
@@ -90,7 +99,13 @@ export const processTable = Object.freeze({
   },
   'worker-signing': {
     entry: 'workers/signing',
-    told: (facts) => ({ ...databaseOf(facts), ...temporalOf(facts), ...keysOf(facts), ...metricsOn(facts.ports.signingMetrics) }),
+    told: (facts) => ({
+      ...databaseOf(facts),
+      ...temporalOf(facts),
+      ...keysOf(facts),
+      ...metricsOn(facts.ports.signingMetrics),
+      ...pick(facts.env, signerNames),
+    }),
   },
 } as const satisfies Record<string, ProcessRow>);
 

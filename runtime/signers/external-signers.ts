@@ -1,4 +1,5 @@
 /** The signers that this process's environment knows of, behind pki's one port. */
+import { createRequire } from 'node:module';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
@@ -79,5 +80,5 @@ function notConfigured(variable: string, because: string): SignerProcess {
 function programOf(name: string): { command: string; args: string[] } {
   const ending = extname(fileURLToPath(import.meta.url));
   const file = fileURLToPath(new URL(`./${name}${ending}`, import.meta.url));
-  return { command: process.execPath, args: ending === '.js' ? [file] : ['--import', import.meta.resolve('tsx'), file] };
+  return { command: process.execPath, args: ending === '.js' ? [file] : ['--import', createRequire(import.meta.url).resolve('tsx'), file] };
 }

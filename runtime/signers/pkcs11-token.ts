@@ -1,7 +1,7 @@
 /**
  * Keys of PKCS #11 tokens: found by reference, judged before use, asked for signatures.
  *
- * A key is used only when it is the one match, a P-256 key that signs, and one that the token itself says cannot be exported: a key
+ * A key is used only when it is the one match, on P-256, and one that the token itself says cannot be exported: a key
  * that could leave its token is a key in a file with detours.
  */
 import { createHash, randomBytes } from 'node:crypto';
@@ -178,7 +178,6 @@ function assertUsable(place: Place, key: Buffer): void {
   const { library } = place;
   const type = attributeOf(place, key, library.CKA_KEY_TYPE);
   if (type.readUInt32LE(0) !== library.CKK_EC) throw new TokenRefusal('unsuitable-key', 'it is no elliptic-curve key');
-  if (!isTrue(attributeOf(place, key, library.CKA_SIGN))) throw new TokenRefusal('unsuitable-key', 'it may not sign');
   const leaves = isTrue(attributeOf(place, key, library.CKA_EXTRACTABLE)) || !isTrue(attributeOf(place, key, library.CKA_SENSITIVE));
   if (leaves) throw new TokenRefusal('unsuitable-key', 'the token would let it be exported');
 }

@@ -82,7 +82,16 @@ describe('better-compute pki init', () => {
 
   it('CLI-012 has these flags', async () => {
     const { out } = await bench.run('pki', 'init', '--help');
-    assert.deepEqual(flagsOf(out), ['--trust-domain', '--pki', '--plaintext', '--offline-root']);
+    assert.deepEqual(flagsOf(out), [
+      '--trust-domain',
+      '--pki',
+      '--plaintext',
+      '--offline-root',
+      '--root-ca-signer',
+      '--command-root-signer',
+      '--audit-signer',
+      '--create-signer-keys',
+    ]);
     assert.match(out, /Examples:/);
   });
 

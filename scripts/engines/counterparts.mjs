@@ -1,0 +1,72 @@
+/**
+ * Programs of others that the tests judge us by. Each is optional: where one is missing, its tests are skipped and say so by name.
+ * As root on a Debian machine (a container of CI) they are installed; for everybody else this names what would be.
+ */
+import { accessSync, constants, existsSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { runCommand } from '../lib/run-command.mjs';
+import { projectRoot } from '../lib/sources.mjs';
+
+/** Debian package → a program of it, by which it is known to be there. */
+const packages = Object.freeze({
+  softhsm2: 'softhsm2-util', // a PKCS #11 token in software
+  opensc: 'pkcs11-tool', // makes and reads keys of tokens, independently of us
+});
+
+const installWithinMs = 5 * 60_000;
+
+/** @param {string} program */
+function findProgram(program) {
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin'].filter((folder) => folder !== '');
+  return folders.map((folder) => join(folder, program)).find(isExecutable);
+}
+
+function isExecutable(path) {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {{ say: (line: string) => void }} options */
+export async function ensureCounterparts({ say }) {
+  const missing = Object.entries(packages).flatMap(([name, program]) => (findProgram(program) === undefined ? [name] : []));
+  if (missing.length === 0) return;
+  const names = missing.join(' ');
+  if (process.getuid?.() !== 0 || findProgram('apt-get') === undefined)
+    return say(`not installed: ${names}; the tests that need them are skipped by name (Debian: apt-get install ${names})`);
+  say(`installing ${names} …`);
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+  await runCommand('apt-get', ['update', '-qq'], { env, timeoutMs: installWithinMs });
+  const done = await runCommand('apt-get', ['install', '-y', '-qq', '--no-install-recommends', ...missing], {
+    env,
+    timeoutMs: installWithinMs,
+  });
+  if (done.code !== 0) say(`apt-get cannot install ${names} (exit code ${done.code}); the tests that need them are skipped by name`);
+}
+
+/**
+ * The one native module, PKCS #11. npm installs without scripts here, so it is built on purpose, where a compiler is; without it keys
+ * in tokens cannot be used and nothing else changes.
+ *
+ * @param {{ say: (line: string) => void }} options
+ */
+export async function ensureTokenBinding({ say }) {
+  const folder = join(projectRoot, 'node_modules', 'pkcs11js');
+  if (!existsSync(folder) || existsSync(join(folder, 'build', 'Release', 'pkcs11.node'))) return;
+  const missing = ['g++', 'make', 'python3'].filter((program) => findProgram(program) === undefined);
+  if (missing.length > 0) return say(`pkcs11js is not built (no ${missing.join(', ')}); its tests are skipped by name`);
+  say('building pkcs11js …');
+  // Headers that came with Node spare a download.
+  const prefix = dirname(dirname(process.execPath));
+  const headers = existsSync(join(prefix, 'include', 'node', 'node.h')) ? { npm_config_nodedir: prefix } : {};
+  const done = await runCommand('npm', ['rebuild', 'pkcs11js'], {
+    cwd: projectRoot,
+    env: { ...process.env, ...headers, npm_config_ignore_scripts: 'false' },
+    timeoutMs: installWithinMs,
+  });
+  if (done.code !== 0 || !existsSync(join(folder, 'build', 'Release', 'pkcs11.node')))
+    say(`pkcs11js cannot be built (exit code ${done.code}); its tests are skipped by name`);
+}
