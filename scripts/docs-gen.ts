@@ -1,5 +1,5 @@
 /**
- * Writes the reference pages that follow from code: docs/errors.md from the error table and the bounds, docs/protocol.md from
+ * Writes the reference pages that follow from code: docs/errors.md from the error table, the refusals and the bounds, docs/protocol.md from
  * the .proto files with each declaration's own comment (TRN-005). `--check` writes nothing and fails when a page is old.
  */
 import { execFileSync } from 'node:child_process';
@@ -7,6 +7,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { createFileRegistry, type DescEnum, type DescMessage, type DescService, fromBinary } from '@bufbuild/protobuf';
 import { type FileDescriptorProto, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { errorTable } from '../domain/errors.ts';
+import { type RefusalRow, refusalTable } from '../gateway/grpc/refusals.ts';
 import { bounds } from '../proto/bounds.ts';
 import { purposes } from '../proto/signing-input.ts';
 
@@ -17,11 +18,14 @@ function errorsPage(): string {
     ([code, row]) => `| ${code} | ${row.exit} | ${row.grpc} | ${row.http} | ${row.retryable ? 'yes' : 'no'} | ${row.hint} |`,
   );
   const sizes = Object.entries(bounds).map(([name, value]) => `| ${name} | ${value} |`);
+  const refusals = Object.entries<RefusalRow>(refusalTable).map(
+    ([reason, { code, message, pushbackMs }]) => `| ${reason} | ${code} | ${message} | ${pushbackMs ?? ''} |`,
+  );
   const signed = Object.entries(purposes).map(([name, parts]) => `| ${name} | ${parts.join(', ')} |`);
   return [
     '# Errors and bounds',
     '',
-    'Generated from `domain/errors.ts`, `proto/bounds.ts` and `proto/signing-input.ts`: `npm run docs`.',
+    'Generated from `domain/errors.ts`, `gateway/grpc/refusals.ts`, `proto/bounds.ts` and `proto/signing-input.ts`: `npm run docs`.',
     '',
     '## Codes',
     '',
@@ -30,6 +34,15 @@ function errorsPage(): string {
     '| code | exit | gRPC | HTTP | retry | what to do |',
     '|---|---|---|---|---|---|',
     ...rows,
+    '',
+    '## Refusals that end a stream',
+    '',
+    'What a gateway says in `x-bc-reason`; `grpc-status` is that of the code. With a wait, `grpc-retry-pushback-ms` asks for that long and',
+    'up to as much again. What the control plane refuses keeps its own reason.',
+    '',
+    '| reason | code | message | least wait, ms |',
+    '|---|---|---|---|',
+    ...refusals,
     '',
     '## Bounds, in bytes',
     '',
@@ -46,7 +59,11 @@ function errorsPage(): string {
   ].join('\n');
 }
 
-/** Comments by declaration path, as descriptor.proto numbers them. */
+/**
+ * Comments by declaration path, as descriptor.proto numbers them.
+ *
+ * @throws for a declaration without one: the reference has nothing to say about it (TRN-005)
+ */
 function commentsOf(file: FileDescriptorProto): (path: number[]) => string {
   const byPath = new Map<string, string>();
   for (const location of file.sourceCodeInfo?.location ?? []) {
@@ -58,7 +75,11 @@ function commentsOf(file: FileDescriptorProto): (path: number[]) => string {
         .replaceAll('|', '\\|'),
     );
   }
-  return (path) => byPath.get(path.join('.')) ?? '';
+  return (path) => {
+    const comment = byPath.get(path.join('.')) ?? '';
+    if (comment === '') throw new Error(`${file.name}: a declaration has no comment (path ${path.join('.')} in its descriptor)`);
+    return comment;
+  };
 }
 
 const messageField = 4;
@@ -80,7 +101,7 @@ function messageSection(message: DescMessage, path: number[], comment: (path: nu
   const fields = message.fields.map(
     (field, i) => `| ${field.number} | ${field.name} | ${typeOf(field)} | ${field.oneof?.name ?? ''} | ${comment([...path, 2, i])} |`,
   );
-  const head = ['', `### ${message.name}`, '', comment(path)].filter((line, i) => i !== 3 || line !== '');
+  const head = ['', `### ${message.name}`, '', comment(path)];
   return fields.length === 0
     ? [...head, '', 'No fields.']
     : [...head, '', '| # | field | type | one of | |', '|---|---|---|---|---|', ...fields];
@@ -88,9 +109,7 @@ function messageSection(message: DescMessage, path: number[], comment: (path: nu
 
 function enumSection(type: DescEnum, path: number[], comment: (path: number[]) => string): string[] {
   const values = type.values.map((value, i) => `| ${value.number} | ${value.name} | ${comment([...path, 2, i])} |`);
-  return ['', `### ${type.name}`, '', comment(path), '', '| # | value | |', '|---|---|---|', ...values].filter(
-    (line, i) => i !== 3 || line !== '',
-  );
+  return ['', `### ${type.name}`, '', comment(path), '', '| # | value | |', '|---|---|---|', ...values];
 }
 
 function serviceSection(service: DescService, path: number[], comment: (path: number[]) => string): string[] {
@@ -98,7 +117,7 @@ function serviceSection(service: DescService, path: number[], comment: (path: nu
     const stream = method.methodKind === 'bidi_streaming' ? 'stream ' : '';
     return `| ${method.name} | ${stream}${method.input.name} | ${stream}${method.output.name} | ${comment([...path, 2, i])} |`;
   });
-  return ['', `### service ${service.name}`, '', '| rpc | takes | returns | |', '|---|---|---|---|', ...rpcs];
+  return ['', `### service ${service.name}`, '', comment(path), '', '| rpc | takes | returns | |', '|---|---|---|---|', ...rpcs];
 }
 
 function protocolPage(): string {

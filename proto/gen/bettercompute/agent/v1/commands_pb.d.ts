@@ -19,6 +19,8 @@ export declare const file_bettercompute_agent_v1_commands: GenFile;
  */
 export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> & {
   /**
+   * Unique in the deployment; 1 to 128 printable ASCII characters without a space.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
@@ -31,16 +33,22 @@ export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> 
   nodeId: string;
 
   /**
+   * A name of the kind table.
+   *
    * @generated from field: string kind = 3;
    */
   kind: string;
 
   /**
+   * Of the kind's own payload type.
+   *
    * @generated from field: google.protobuf.Any payload = 4;
    */
   payload?: Any | undefined;
 
   /**
+   * When the signer made it, Unix milliseconds.
+   *
    * @generated from field: uint64 issued_at_ms = 5;
    */
   issuedAtMs: bigint;
@@ -60,6 +68,8 @@ export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> 
   batchId: string;
 
   /**
+   * The deployment's; a daemon refuses another.
+   *
    * @generated from field: string trust_domain = 8;
    */
   trustDomain: string;
@@ -79,6 +89,8 @@ export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> 
 export declare const CommandBodySchema: GenMessage<CommandBody>;
 
 /**
+ * A command as it is stored and delivered: the signed body, and beside it what only routes.
+ *
  * @generated from message bettercompute.agent.v1.Command
  */
 export declare type Command = Message<"bettercompute.agent.v1.Command"> & {
@@ -90,16 +102,22 @@ export declare type Command = Message<"bettercompute.agent.v1.Command"> & {
   body: Uint8Array;
 
   /**
+   * By a worker key, with its certificate in the chain.
+   *
    * @generated from field: bettercompute.common.v1.Signature signature = 2;
    */
   signature?: Signature | undefined;
 
   /**
+   * The approval of its batch; absent outside of one.
+   *
    * @generated from field: bettercompute.agent.v1.BatchApproval batch_approval = 3;
    */
   batchApproval?: BatchApproval | undefined;
 
   /**
+   * Its place in that batch.
+   *
    * @generated from field: bettercompute.agent.v1.BatchProof batch_proof = 4;
    */
   batchProof?: BatchProof | undefined;
@@ -112,6 +130,8 @@ export declare type Command = Message<"bettercompute.agent.v1.Command"> & {
   seq: bigint;
 
   /**
+   * Of the session it is sent in; a daemon refuses one that is lower than it has seen.
+   *
    * @generated from field: uint64 epoch = 6;
    */
   epoch: bigint;
@@ -124,30 +144,42 @@ export declare type Command = Message<"bettercompute.agent.v1.Command"> & {
 export declare const CommandSchema: GenMessage<Command>;
 
 /**
+ * What k approvers signed: one scope of operations, known by its Merkle root, until a time.
+ *
  * @generated from message bettercompute.agent.v1.BatchApproval
  */
 export declare type BatchApproval = Message<"bettercompute.agent.v1.BatchApproval"> & {
   /**
+   * Names the batch.
+   *
    * @generated from field: string batch_id = 1;
    */
   batchId: string;
 
   /**
+   * Root of the Merkle tree over its operations.
+   *
    * @generated from field: bytes scope_root = 2;
    */
   scopeRoot: Uint8Array;
 
   /**
+   * Number of leaves.
+   *
    * @generated from field: uint64 scope_size = 3;
    */
   scopeSize: bigint;
 
   /**
+   * Server time after which nothing of it starts.
+   *
    * @generated from field: uint64 not_after_ms = 4;
    */
   notAfterMs: bigint;
 
   /**
+   * Of the approvers, at least as many as the threshold.
+   *
    * @generated from field: repeated bettercompute.common.v1.Signature signatures = 5;
    */
   signatures: Signature[];
@@ -160,15 +192,21 @@ export declare type BatchApproval = Message<"bettercompute.agent.v1.BatchApprova
 export declare const BatchApprovalSchema: GenMessage<BatchApproval>;
 
 /**
+ * That this operation is a leaf of the approved scope.
+ *
  * @generated from message bettercompute.agent.v1.BatchProof
  */
 export declare type BatchProof = Message<"bettercompute.agent.v1.BatchProof"> & {
   /**
+   * Of the leaf, from 0.
+   *
    * @generated from field: uint64 index = 1;
    */
   index: bigint;
 
   /**
+   * Hashes from the leaf to the root.
+   *
    * @generated from field: repeated bytes siblings = 2;
    */
   siblings: Uint8Array[];
@@ -187,16 +225,22 @@ export declare const BatchProofSchema: GenMessage<BatchProof>;
  */
 export declare type CommandAck = Message<"bettercompute.agent.v1.CommandAck"> & {
   /**
+   * As in the body.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
+   * As it was delivered.
+   *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
+   * Over the body that was journaled.
+   *
    * @generated from field: bytes body_sha256 = 3;
    */
   bodySha256: Uint8Array;
@@ -215,16 +259,22 @@ export declare const CommandAckSchema: GenMessage<CommandAck>;
  */
 export declare type CommandReject = Message<"bettercompute.agent.v1.CommandReject"> & {
   /**
+   * Empty where the body names none that can be used.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
+   * As it was delivered: names the command where its id cannot.
+   *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
+   * For machines.
+   *
    * @generated from field: bettercompute.agent.v1.CommandRejectReason reason = 3;
    */
   reason: CommandRejectReason;
@@ -244,45 +294,63 @@ export declare type CommandReject = Message<"bettercompute.agent.v1.CommandRejec
 export declare const CommandRejectSchema: GenMessage<CommandReject>;
 
 /**
+ * The end of a command, sent until its receipt comes.
+ *
  * @generated from message bettercompute.agent.v1.CommandResult
  */
 export declare type CommandResult = Message<"bettercompute.agent.v1.CommandResult"> & {
   /**
+   * As in the body.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
+   * As it was delivered.
+   *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
+   * How it ended.
+   *
    * @generated from field: bettercompute.agent.v1.CommandOutcome outcome = 3;
    */
   outcome: CommandOutcome;
 
   /**
+   * Of the kind's own result type; absent unless it succeeded.
+   *
    * @generated from field: google.protobuf.Any payload = 4;
    */
   payload?: Any | undefined;
 
   /**
+   * Of the error table; empty unless it failed.
+   *
    * @generated from field: string error_code = 5;
    */
   errorCode: string;
 
   /**
+   * For people; never a secret.
+   *
    * @generated from field: string error_message = 6;
    */
   errorMessage: string;
 
   /**
+   * Server time; 0 when it never started.
+   *
    * @generated from field: uint64 started_at_ms = 7;
    */
   startedAtMs: bigint;
 
   /**
+   * Server time.
+   *
    * @generated from field: uint64 finished_at_ms = 8;
    */
   finishedAtMs: bigint;
@@ -302,25 +370,35 @@ export declare type CommandResult = Message<"bettercompute.agent.v1.CommandResul
 export declare const CommandResultSchema: GenMessage<CommandResult>;
 
 /**
+ * How far a running command is. It changes nothing and may be lost.
+ *
  * @generated from message bettercompute.agent.v1.CommandProgress
  */
 export declare type CommandProgress = Message<"bettercompute.agent.v1.CommandProgress"> & {
   /**
+   * As in the body.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
+   * Of total, in a unit of the kind.
+   *
    * @generated from field: uint64 done = 2;
    */
   done: bigint;
 
   /**
+   * 0 when it is not known.
+   *
    * @generated from field: uint64 total = 3;
    */
   total: bigint;
 
   /**
+   * For people.
+   *
    * @generated from field: string note = 4;
    */
   note: string;
@@ -333,10 +411,14 @@ export declare type CommandProgress = Message<"bettercompute.agent.v1.CommandPro
 export declare const CommandProgressSchema: GenMessage<CommandProgress>;
 
 /**
+ * Asks for what the machine is made of.
+ *
  * @generated from message bettercompute.agent.v1.InventoryRefresh
  */
 export declare type InventoryRefresh = Message<"bettercompute.agent.v1.InventoryRefresh"> & {
   /**
+   * Which parts; empty for all.
+   *
    * @generated from field: repeated string sections = 1;
    */
   sections: string[];
@@ -349,15 +431,21 @@ export declare type InventoryRefresh = Message<"bettercompute.agent.v1.Inventory
 export declare const InventoryRefreshSchema: GenMessage<InventoryRefresh>;
 
 /**
+ * Answers inventory.refresh.
+ *
  * @generated from message bettercompute.agent.v1.InventoryReport
  */
 export declare type InventoryReport = Message<"bettercompute.agent.v1.InventoryReport"> & {
   /**
+   * What was found.
+   *
    * @generated from field: bettercompute.agent.v1.HardwareInventory hardware = 1;
    */
   hardware?: HardwareInventory | undefined;
 
   /**
+   * Server time.
+   *
    * @generated from field: uint64 collected_at_ms = 2;
    */
   collectedAtMs: bigint;
@@ -370,60 +458,84 @@ export declare type InventoryReport = Message<"bettercompute.agent.v1.InventoryR
 export declare const InventoryReportSchema: GenMessage<InventoryReport>;
 
 /**
+ * The machine as its kernel shows it. Claims of a node about itself, never authority.
+ *
  * @generated from message bettercompute.agent.v1.HardwareInventory
  */
 export declare type HardwareInventory = Message<"bettercompute.agent.v1.HardwareInventory"> & {
   /**
+   * Its own name for itself.
+   *
    * @generated from field: string hostname = 1;
    */
   hostname: string;
 
   /**
+   * Release of the kernel.
+   *
    * @generated from field: string kernel = 2;
    */
   kernel: string;
 
   /**
+   * As the kernel names it.
+   *
    * @generated from field: string architecture = 3;
    */
   architecture: string;
 
   /**
+   * Pretty name of the distribution.
+   *
    * @generated from field: string os_name = 4;
    */
   osName: string;
 
   /**
+   * Logical processors.
+   *
    * @generated from field: uint32 cpus = 5;
    */
   cpus: number;
 
   /**
+   * Of the first one.
+   *
    * @generated from field: string cpu_model = 6;
    */
   cpuModel: string;
 
   /**
+   * In all.
+   *
    * @generated from field: uint64 memory_bytes = 7;
    */
   memoryBytes: bigint;
 
   /**
+   * Without loopback.
+   *
    * @generated from field: repeated bettercompute.agent.v1.NetworkInterface interfaces = 8;
    */
   interfaces: NetworkInterface[];
 
   /**
+   * Without loops and RAM disks.
+   *
    * @generated from field: repeated bettercompute.agent.v1.BlockDevice block_devices = 9;
    */
   blockDevices: BlockDevice[];
 
   /**
+   * Another one after each boot.
+   *
    * @generated from field: string boot_id = 10;
    */
   bootId: string;
 
   /**
+   * Of the installation.
+   *
    * @generated from field: string machine_id = 11;
    */
   machineId: string;
@@ -436,20 +548,28 @@ export declare type HardwareInventory = Message<"bettercompute.agent.v1.Hardware
 export declare const HardwareInventorySchema: GenMessage<HardwareInventory>;
 
 /**
+ * One network interface.
+ *
  * @generated from message bettercompute.agent.v1.NetworkInterface
  */
 export declare type NetworkInterface = Message<"bettercompute.agent.v1.NetworkInterface"> & {
   /**
+   * As the kernel names it.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * Colon-separated hex.
+   *
    * @generated from field: string mac_address = 2;
    */
   macAddress: string;
 
   /**
+   * IPv4 and IPv6, of the interface.
+   *
    * @generated from field: repeated string addresses = 3;
    */
   addresses: string[];
@@ -462,25 +582,35 @@ export declare type NetworkInterface = Message<"bettercompute.agent.v1.NetworkIn
 export declare const NetworkInterfaceSchema: GenMessage<NetworkInterface>;
 
 /**
+ * One whole disk.
+ *
  * @generated from message bettercompute.agent.v1.BlockDevice
  */
 export declare type BlockDevice = Message<"bettercompute.agent.v1.BlockDevice"> & {
   /**
+   * As the kernel names it.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * Of the whole device.
+   *
    * @generated from field: uint64 size_bytes = 2;
    */
   sizeBytes: bigint;
 
   /**
+   * As the device says.
+   *
    * @generated from field: string model = 3;
    */
   model: string;
 
   /**
+   * As the device says; empty when it says none.
+   *
    * @generated from field: string serial = 4;
    */
   serial: string;
@@ -493,15 +623,21 @@ export declare type BlockDevice = Message<"bettercompute.agent.v1.BlockDevice"> 
 export declare const BlockDeviceSchema: GenMessage<BlockDevice>;
 
 /**
+ * Asks for a reboot; done when the machine is back with another boot id.
+ *
  * @generated from message bettercompute.agent.v1.NodeReboot
  */
 export declare type NodeReboot = Message<"bettercompute.agent.v1.NodeReboot"> & {
   /**
+   * For people; written to the machine's log.
+   *
    * @generated from field: string reason = 1;
    */
   reason: string;
 
   /**
+   * Between the ack and the reboot.
+   *
    * @generated from field: uint32 delay_seconds = 2;
    */
   delaySeconds: number;
@@ -520,11 +656,15 @@ export declare const NodeRebootSchema: GenMessage<NodeReboot>;
  */
 export declare type NodeRebootResult = Message<"bettercompute.agent.v1.NodeRebootResult"> & {
   /**
+   * Noted before the reboot was asked for.
+   *
    * @generated from field: string boot_id_before = 1;
    */
   bootIdBefore: string;
 
   /**
+   * Of the boot that reports.
+   *
    * @generated from field: string boot_id_after = 2;
    */
   bootIdAfter: string;
@@ -537,6 +677,8 @@ export declare type NodeRebootResult = Message<"bettercompute.agent.v1.NodeReboo
 export declare const NodeRebootResultSchema: GenMessage<NodeRebootResult>;
 
 /**
+ * Asks for the restart of one unit.
+ *
  * @generated from message bettercompute.agent.v1.ServiceRestart
  */
 export declare type ServiceRestart = Message<"bettercompute.agent.v1.ServiceRestart"> & {
@@ -555,10 +697,14 @@ export declare type ServiceRestart = Message<"bettercompute.agent.v1.ServiceRest
 export declare const ServiceRestartSchema: GenMessage<ServiceRestart>;
 
 /**
+ * Answers service.restart.
+ *
  * @generated from message bettercompute.agent.v1.ServiceRestartResult
  */
 export declare type ServiceRestartResult = Message<"bettercompute.agent.v1.ServiceRestartResult"> & {
   /**
+   * ActiveState as systemd reports it afterwards.
+   *
    * @generated from field: string active_state = 1;
    */
   activeState: string;
@@ -577,26 +723,36 @@ export declare const ServiceRestartResultSchema: GenMessage<ServiceRestartResult
  */
 export declare type LogsCollect = Message<"bettercompute.agent.v1.LogsCollect"> & {
   /**
+   * A systemd unit, or a name of a log file in the daemon's configuration.
+   *
    * @generated from field: string unit = 1;
    */
   unit: string;
 
   /**
+   * 0: from its beginning.
+   *
    * @generated from field: uint64 since_ms = 2;
    */
   sinceMs: bigint;
 
   /**
+   * 0: to its end.
+   *
    * @generated from field: uint64 until_ms = 3;
    */
   untilMs: bigint;
 
   /**
+   * The end of the log is kept; 0: as much as the daemon allows.
+   *
    * @generated from field: uint64 max_bytes = 4;
    */
   maxBytes: bigint;
 
   /**
+   * Where it is PUT; http or https.
+   *
    * @generated from field: string upload_url = 5;
    */
   uploadUrl: string;
@@ -609,20 +765,28 @@ export declare type LogsCollect = Message<"bettercompute.agent.v1.LogsCollect"> 
 export declare const LogsCollectSchema: GenMessage<LogsCollect>;
 
 /**
+ * Answers logs.collect: what was uploaded.
+ *
  * @generated from message bettercompute.agent.v1.LogsCollectResult
  */
 export declare type LogsCollectResult = Message<"bettercompute.agent.v1.LogsCollectResult"> & {
   /**
+   * Uploaded.
+   *
    * @generated from field: uint64 bytes = 1;
    */
   bytes: bigint;
 
   /**
+   * Over what was uploaded.
+   *
    * @generated from field: bytes sha256 = 2;
    */
   sha256: Uint8Array;
 
   /**
+   * Uploaded.
+   *
    * @generated from field: uint64 lines = 3;
    */
   lines: bigint;
@@ -635,65 +799,91 @@ export declare type LogsCollectResult = Message<"bettercompute.agent.v1.LogsColl
 export declare const LogsCollectResultSchema: GenMessage<LogsCollectResult>;
 
 /**
+ * Why a daemon will not run a command; the detail beside it is for people.
+ *
  * @generated from enum bettercompute.agent.v1.CommandRejectReason
  */
 export enum CommandRejectReason {
   /**
+   * Never sent.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The signature, or the certificate of its signer, does not verify.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_BAD_SIGNATURE = 1;
    */
   BAD_SIGNATURE = 1,
 
   /**
+   * A daemon that holds roots takes signed commands alone.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_UNSIGNED = 2;
    */
   UNSIGNED = 2,
 
   /**
+   * The signer is certified by no root that the daemon holds.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_UNKNOWN_ROOT = 3;
    */
   UNKNOWN_ROOT = 3,
 
   /**
+   * The signer's certificate has ended by server time.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_SIGNER_EXPIRED = 4;
    */
   SIGNER_EXPIRED = 4,
 
   /**
+   * The body names another node.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_WRONG_NODE = 5;
    */
   WRONG_NODE = 5,
 
   /**
+   * The body names another deployment.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_WRONG_TRUST_DOMAIN = 6;
    */
   WRONG_TRUST_DOMAIN = 6,
 
   /**
+   * The body names another identity generation.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_WRONG_GENERATION = 7;
    */
   WRONG_GENERATION = 7,
 
   /**
+   * Server time is past expires_at_ms.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_EXPIRED = 8;
    */
   EXPIRED = 8,
 
   /**
+   * The daemon has no such kind.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_UNSUPPORTED = 9;
    */
   UNSUPPORTED = 9,
 
   /**
+   * The kind is not for a node of this role.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_WRONG_ROLE = 10;
    */
   WRONG_ROLE = 10,
 
   /**
+   * The payload is not the kind's, or does not decode.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_INVALID_PAYLOAD = 11;
    */
   INVALID_PAYLOAD = 11,
@@ -706,21 +896,29 @@ export enum CommandRejectReason {
   REPLAY_MISMATCH = 12,
 
   /**
+   * A destructive kind without an approval that holds.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_BATCH_UNAPPROVED = 13;
    */
   BATCH_UNAPPROVED = 13,
 
   /**
+   * More destructive commands outside of batches than allowed.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_UNBATCHED_LIMIT = 14;
    */
   UNBATCHED_LIMIT = 14,
 
   /**
+   * It came in an older session than the newest one seen.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_STALE_EPOCH = 15;
    */
   STALE_EPOCH = 15,
 
   /**
+   * The body or the id cannot be used; seq says which command it was.
+   *
    * @generated from enum value: COMMAND_REJECT_REASON_MALFORMED = 16;
    */
   MALFORMED = 16,
@@ -732,20 +930,28 @@ export enum CommandRejectReason {
 export declare const CommandRejectReasonSchema: GenEnum<CommandRejectReason>;
 
 /**
+ * How a command ended.
+ *
  * @generated from enum bettercompute.agent.v1.CommandOutcome
  */
 export enum CommandOutcome {
   /**
+   * Never sent; read as failed.
+   *
    * @generated from enum value: COMMAND_OUTCOME_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * It did what it says.
+   *
    * @generated from enum value: COMMAND_OUTCOME_SUCCEEDED = 1;
    */
   SUCCEEDED = 1,
 
   /**
+   * It did not; error_code says why.
+   *
    * @generated from enum value: COMMAND_OUTCOME_FAILED = 2;
    */
   FAILED = 2,
@@ -758,6 +964,8 @@ export enum CommandOutcome {
   INTERRUPTED = 3,
 
   /**
+   * It was ended because it was no longer wanted.
+   *
    * @generated from enum value: COMMAND_OUTCOME_CANCELLED = 4;
    */
   CANCELLED = 4,

@@ -152,6 +152,8 @@ export const CommandRejectReasonSchema = /*@__PURE__*/
   enumDesc(file_bettercompute_agent_v1_commands, 0);
 
 /**
+ * Why a daemon will not run a command; the detail beside it is for people.
+ *
  * @generated from enum bettercompute.agent.v1.CommandRejectReason
  */
 export const CommandRejectReason = /*@__PURE__*/
@@ -164,6 +166,8 @@ export const CommandOutcomeSchema = /*@__PURE__*/
   enumDesc(file_bettercompute_agent_v1_commands, 1);
 
 /**
+ * How a command ended.
+ *
  * @generated from enum bettercompute.agent.v1.CommandOutcome
  */
 export const CommandOutcome = /*@__PURE__*/

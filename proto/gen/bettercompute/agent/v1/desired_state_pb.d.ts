@@ -18,11 +18,15 @@ export declare const file_bettercompute_agent_v1_desired_state: GenFile;
  */
 export declare type NodeSpec = Message<"bettercompute.agent.v1.NodeSpec"> & {
   /**
+   * Of the daemon itself.
+   *
    * @generated from field: bettercompute.agent.v1.DaemonSpec daemon = 1;
    */
   daemon?: DaemonSpec | undefined;
 
   /**
+   * Of logins.
+   *
    * @generated from field: bettercompute.agent.v1.AccessSpec access = 2;
    */
   access?: AccessSpec | undefined;
@@ -35,15 +39,21 @@ export declare type NodeSpec = Message<"bettercompute.agent.v1.NodeSpec"> & {
 export declare const NodeSpecSchema: GenMessage<NodeSpec>;
 
 /**
+ * How the daemon itself is to behave.
+ *
  * @generated from message bettercompute.agent.v1.DaemonSpec
  */
 export declare type DaemonSpec = Message<"bettercompute.agent.v1.DaemonSpec"> & {
   /**
+   * Between two status reports; 0: the default.
+   *
    * @generated from field: uint32 status_interval_seconds = 1;
    */
   statusIntervalSeconds: number;
 
   /**
+   * Narrows the machine's own list, never widens it.
+   *
    * @generated from field: repeated string restartable_units = 2;
    */
   restartableUnits: string[];
@@ -56,15 +66,21 @@ export declare type DaemonSpec = Message<"bettercompute.agent.v1.DaemonSpec"> & 
 export declare const DaemonSpecSchema: GenMessage<DaemonSpec>;
 
 /**
+ * Who may log in.
+ *
  * @generated from message bettercompute.agent.v1.AccessSpec
  */
 export declare type AccessSpec = Message<"bettercompute.agent.v1.AccessSpec"> & {
   /**
+   * Keys of the issuers of exec tickets, each a JWK in JSON.
+   *
    * @generated from field: repeated string jwks = 1;
    */
   jwks: string[];
 
   /**
+   * OpenSSH key revocation list.
+   *
    * @generated from field: bytes ssh_krl = 2;
    */
   sshKrl: Uint8Array;
@@ -77,20 +93,28 @@ export declare type AccessSpec = Message<"bettercompute.agent.v1.AccessSpec"> & 
 export declare const AccessSpecSchema: GenMessage<AccessSpec>;
 
 /**
+ * What a worker key signs under purpose desired-state: one generation of what a node is to be.
+ *
  * @generated from message bettercompute.agent.v1.DesiredStateBody
  */
 export declare type DesiredStateBody = Message<"bettercompute.agent.v1.DesiredStateBody"> & {
   /**
+   * The node it is for.
+   *
    * @generated from field: string node_id = 1;
    */
   nodeId: string;
 
   /**
+   * Counts up; a daemon takes only a greater one.
+   *
    * @generated from field: uint64 generation = 2;
    */
   generation: bigint;
 
   /**
+   * An encoded NodeSpec.
+   *
    * @generated from field: bytes spec = 3;
    */
   spec: Uint8Array;
@@ -103,6 +127,8 @@ export declare type DesiredStateBody = Message<"bettercompute.agent.v1.DesiredSt
   specSha256: Uint8Array;
 
   /**
+   * The deployment's.
+   *
    * @generated from field: string trust_domain = 5;
    */
   trustDomain: string;
@@ -115,6 +141,8 @@ export declare type DesiredStateBody = Message<"bettercompute.agent.v1.DesiredSt
 export declare const DesiredStateBodySchema: GenMessage<DesiredStateBody>;
 
 /**
+ * Desired state as it is stored and relayed.
+ *
  * @generated from message bettercompute.agent.v1.DesiredState
  */
 export declare type DesiredState = Message<"bettercompute.agent.v1.DesiredState"> & {

@@ -13,50 +13,70 @@ import type { TrustBundle } from "./trust_pb.js";
 export declare const file_bettercompute_agent_v1_join: GenFile;
 
 /**
+ * What a machine says it is when it joins; recorded, never believed.
+ *
  * @generated from message bettercompute.agent.v1.HardwareClaims
  */
 export declare type HardwareClaims = Message<"bettercompute.agent.v1.HardwareClaims"> & {
   /**
+   * Its own name for itself.
+   *
    * @generated from field: string hostname = 1;
    */
   hostname: string;
 
   /**
+   * Of the installation.
+   *
    * @generated from field: string machine_id = 2;
    */
   machineId: string;
 
   /**
+   * Of the firmware.
+   *
    * @generated from field: string system_uuid = 3;
    */
   systemUuid: string;
 
   /**
+   * Of the firmware.
+   *
    * @generated from field: string system_serial = 4;
    */
   systemSerial: string;
 
   /**
+   * Of its interfaces.
+   *
    * @generated from field: repeated string mac_addresses = 5;
    */
   macAddresses: string[];
 
   /**
+   * As the kernel names it.
+   *
    * @generated from field: string architecture = 6;
    */
   architecture: string;
 
   /**
+   * Release of the kernel.
+   *
    * @generated from field: string kernel = 7;
    */
   kernel: string;
 
   /**
+   * Logical processors.
+   *
    * @generated from field: uint32 cpus = 8;
    */
   cpus: number;
 
   /**
+   * In all.
+   *
    * @generated from field: uint64 memory_bytes = 9;
    */
   memoryBytes: bigint;
@@ -69,6 +89,8 @@ export declare type HardwareClaims = Message<"bettercompute.agent.v1.HardwareCla
 export declare const HardwareClaimsSchema: GenMessage<HardwareClaims>;
 
 /**
+ * Asks for an identity.
+ *
  * @generated from message bettercompute.agent.v1.JoinRequest
  */
 export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> & {
@@ -101,11 +123,15 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
   role: string;
 
   /**
+   * What the daemon calls itself.
+   *
    * @generated from field: string daemon_version = 5;
    */
   daemonVersion: string;
 
   /**
+   * What the machine says it is.
+   *
    * @generated from field: bettercompute.agent.v1.HardwareClaims hardware = 6;
    */
   hardware?: HardwareClaims | undefined;
@@ -125,17 +151,21 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
 export declare const JoinRequestSchema: GenMessage<JoinRequest>;
 
 /**
- * body is an encoded JoinResponseBody, signed by the pinned JoinService key under purpose join-response.
+ * The answer to Join, signed by the JoinService key that the daemon pinned, under purpose join-response.
  *
  * @generated from message bettercompute.agent.v1.JoinResponse
  */
 export declare type JoinResponse = Message<"bettercompute.agent.v1.JoinResponse"> & {
   /**
+   * An encoded JoinResponseBody.
+   *
    * @generated from field: bytes body = 1;
    */
   body: Uint8Array;
 
   /**
+   * Under purpose join-response.
+   *
    * @generated from field: bettercompute.common.v1.Signature signature = 2;
    */
   signature?: Signature | undefined;
@@ -148,20 +178,28 @@ export declare type JoinResponse = Message<"bettercompute.agent.v1.JoinResponse"
 export declare const JoinResponseSchema: GenMessage<JoinResponse>;
 
 /**
+ * What the JoinService key signs for exactly one request.
+ *
  * @generated from message bettercompute.agent.v1.JoinResponseBody
  */
 export declare type JoinResponseBody = Message<"bettercompute.agent.v1.JoinResponseBody"> & {
   /**
+   * The request's.
+   *
    * @generated from field: bytes nonce = 1;
    */
   nonce: Uint8Array;
 
   /**
+   * Over the request's CSR: an answer to another key is no answer.
+   *
    * @generated from field: bytes csr_sha256 = 2;
    */
   csrSha256: Uint8Array;
 
   /**
+   * Unix milliseconds.
+   *
    * @generated from field: uint64 server_time_ms = 3;
    */
   serverTimeMs: bigint;
@@ -171,12 +209,16 @@ export declare type JoinResponseBody = Message<"bettercompute.agent.v1.JoinRespo
    */
   outcome: {
     /**
+     * Joined.
+     *
      * @generated from field: bettercompute.agent.v1.JoinGranted granted = 4;
      */
     value: JoinGranted;
     case: "granted";
   } | {
     /**
+     * Not yet.
+     *
      * @generated from field: bettercompute.agent.v1.JoinDeferral deferral = 5;
      */
     value: JoinDeferral;
@@ -191,15 +233,21 @@ export declare type JoinResponseBody = Message<"bettercompute.agent.v1.JoinRespo
 export declare const JoinResponseBodySchema: GenMessage<JoinResponseBody>;
 
 /**
+ * An identity, and what its daemon believes in from now on.
+ *
  * @generated from message bettercompute.agent.v1.JoinGranted
  */
 export declare type JoinGranted = Message<"bettercompute.agent.v1.JoinGranted"> & {
   /**
+   * Who it is.
+   *
    * @generated from field: string node_id = 1;
    */
   nodeId: string;
 
   /**
+   * Where it is.
+   *
    * @generated from field: string site_id = 2;
    */
   siteId: string;
@@ -212,11 +260,15 @@ export declare type JoinGranted = Message<"bettercompute.agent.v1.JoinGranted"> 
   chain: Uint8Array[];
 
   /**
+   * The published bundle.
+   *
    * @generated from field: bettercompute.agent.v1.TrustBundle trust = 4;
    */
   trust?: TrustBundle | undefined;
 
   /**
+   * Of this identity of the node.
+   *
    * @generated from field: uint64 generation = 5;
    */
   generation: bigint;
@@ -229,15 +281,21 @@ export declare type JoinGranted = Message<"bettercompute.agent.v1.JoinGranted"> 
 export declare const JoinGrantedSchema: GenMessage<JoinGranted>;
 
 /**
+ * Not yet: ask again with the same request.
+ *
  * @generated from message bettercompute.agent.v1.JoinDeferral
  */
 export declare type JoinDeferral = Message<"bettercompute.agent.v1.JoinDeferral"> & {
   /**
+   * Before the same request is sent again.
+   *
    * @generated from field: uint32 retry_after_seconds = 1;
    */
   retryAfterSeconds: number;
 
   /**
+   * What the attestor asks back; empty for none.
+   *
    * @generated from field: bytes challenge = 2;
    */
   challenge: Uint8Array;
@@ -250,6 +308,8 @@ export declare type JoinDeferral = Message<"bettercompute.agent.v1.JoinDeferral"
 export declare const JoinDeferralSchema: GenMessage<JoinDeferral>;
 
 /**
+ * Asks for a certificate with a new key, by the certificate that is held.
+ *
  * @generated from message bettercompute.agent.v1.RenewRequest
  */
 export declare type RenewRequest = Message<"bettercompute.agent.v1.RenewRequest"> & {
@@ -261,6 +321,8 @@ export declare type RenewRequest = Message<"bettercompute.agent.v1.RenewRequest"
   chain: Uint8Array[];
 
   /**
+   * DER PKCS#10 request over the node's next key.
+   *
    * @generated from field: bytes csr = 2;
    */
   csr: Uint8Array;
@@ -280,6 +342,8 @@ export declare type RenewRequest = Message<"bettercompute.agent.v1.RenewRequest"
   proof?: Signature | undefined;
 
   /**
+   * Evidence about the next key; empty for none.
+   *
    * @generated from field: bytes key_attestation = 5;
    */
   keyAttestation: Uint8Array;
@@ -292,15 +356,21 @@ export declare type RenewRequest = Message<"bettercompute.agent.v1.RenewRequest"
 export declare const RenewRequestSchema: GenMessage<RenewRequest>;
 
 /**
+ * The renewed certificate. Not signed: it is checked against what the daemon holds.
+ *
  * @generated from message bettercompute.agent.v1.RenewResponse
  */
 export declare type RenewResponse = Message<"bettercompute.agent.v1.RenewResponse"> & {
   /**
+   * DER, leaf first, then the node CA.
+   *
    * @generated from field: repeated bytes chain = 1;
    */
   chain: Uint8Array[];
 
   /**
+   * Unix milliseconds.
+   *
    * @generated from field: uint64 server_time_ms = 2;
    */
   serverTimeMs: bigint;

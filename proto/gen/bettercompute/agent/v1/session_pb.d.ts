@@ -18,6 +18,8 @@ import type { JoinRequestSchema, JoinResponseSchema, RenewRequestSchema, RenewRe
 export declare const file_bettercompute_agent_v1_session: GenFile;
 
 /**
+ * From the daemon. A gateway passes over a case it does not know.
+ *
  * @generated from message bettercompute.agent.v1.AgentFrame
  */
 export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & {
@@ -26,54 +28,72 @@ export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & 
    */
   frame: {
     /**
+     * First, and once.
+     *
      * @generated from field: bettercompute.agent.v1.Hello hello = 1;
      */
     value: Hello;
     case: "hello";
   } | {
     /**
+     * After each change of what is held.
+     *
      * @generated from field: bettercompute.agent.v1.StatusReport status = 2;
      */
     value: StatusReport;
     case: "status";
   } | {
     /**
+     * The command is in the journal.
+     *
      * @generated from field: bettercompute.agent.v1.CommandAck command_ack = 3;
      */
     value: CommandAck;
     case: "commandAck";
   } | {
     /**
+     * The command will not run.
+     *
      * @generated from field: bettercompute.agent.v1.CommandReject command_reject = 4;
      */
     value: CommandReject;
     case: "commandReject";
   } | {
     /**
+     * The command ended.
+     *
      * @generated from field: bettercompute.agent.v1.CommandResult command_result = 5;
      */
     value: CommandResult;
     case: "commandResult";
   } | {
     /**
+     * The command runs.
+     *
      * @generated from field: bettercompute.agent.v1.CommandProgress command_progress = 6;
      */
     value: CommandProgress;
     case: "commandProgress";
   } | {
     /**
+     * In the rhythm that Welcome asked for.
+     *
      * @generated from field: bettercompute.agent.v1.Heartbeat heartbeat = 7;
      */
     value: Heartbeat;
     case: "heartbeat";
   } | {
     /**
+     * An offered trust bundle was not taken.
+     *
      * @generated from field: bettercompute.agent.v1.TrustRefused trust_refused = 8;
      */
     value: TrustRefused;
     case: "trustRefused";
   } | {
     /**
+     * A token for a workload of this node is wanted.
+     *
      * @generated from field: bettercompute.agent.v1.WorkloadTokenRequest workload_token_request = 9;
      */
     value: WorkloadTokenRequest;
@@ -88,6 +108,8 @@ export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & 
 export declare const AgentFrameSchema: GenMessage<AgentFrame>;
 
 /**
+ * From the gateway. A daemon passes over a case it does not know.
+ *
  * @generated from message bettercompute.agent.v1.ServerFrame
  */
 export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> & {
@@ -96,54 +118,72 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
    */
   frame: {
     /**
+     * First, and again when a newer trust bundle is published.
+     *
      * @generated from field: bettercompute.agent.v1.Welcome welcome = 1;
      */
     value: Welcome;
     case: "welcome";
   } | {
     /**
+     * To be judged, journaled and run.
+     *
      * @generated from field: bettercompute.agent.v1.Command command = 2;
      */
     value: Command;
     case: "command";
   } | {
     /**
+     * What the node is to be.
+     *
      * @generated from field: bettercompute.agent.v1.DesiredState desired_state = 3;
      */
     value: DesiredState;
     case: "desiredState";
   } | {
     /**
+     * A result is stored.
+     *
      * @generated from field: bettercompute.agent.v1.ResultReceipt result_receipt = 4;
      */
     value: ResultReceipt;
     case: "resultReceipt";
   } | {
     /**
+     * Answers a heartbeat.
+     *
      * @generated from field: bettercompute.agent.v1.HeartbeatAck heartbeat_ack = 5;
      */
     value: HeartbeatAck;
     case: "heartbeatAck";
   } | {
     /**
+     * The gateway goes away.
+     *
      * @generated from field: bettercompute.agent.v1.Drain drain = 6;
      */
     value: Drain;
     case: "drain";
   } | {
     /**
+     * The certificate was revoked; the end follows.
+     *
      * @generated from field: bettercompute.agent.v1.RevocationNotice revocation = 7;
      */
     value: RevocationNotice;
     case: "revocation";
   } | {
     /**
+     * A command that was sent is no longer wanted.
+     *
      * @generated from field: bettercompute.agent.v1.CancelCommand cancel_command = 8;
      */
     value: CancelCommand;
     case: "cancelCommand";
   } | {
     /**
+     * Answers a request for a token.
+     *
      * @generated from field: bettercompute.agent.v1.WorkloadTokenResponse workload_token_response = 9;
      */
     value: WorkloadTokenResponse;
@@ -158,25 +198,35 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
 export declare const ServerFrameSchema: GenMessage<ServerFrame>;
 
 /**
+ * The first frame of a session: who speaks, in which versions, holding what. The node is the certificate's, never a field.
+ *
  * @generated from message bettercompute.agent.v1.Hello
  */
 export declare type Hello = Message<"bettercompute.agent.v1.Hello"> & {
   /**
+   * Lowest protocol version the daemon speaks.
+   *
    * @generated from field: uint32 proto_min = 1;
    */
   protoMin: number;
 
   /**
+   * Highest one.
+   *
    * @generated from field: uint32 proto_max = 2;
    */
   protoMax: number;
 
   /**
+   * What the daemon calls itself.
+   *
    * @generated from field: string daemon_version = 3;
    */
   daemonVersion: string;
 
   /**
+   * What this daemon can do beyond the protocol version, by name.
+   *
    * @generated from field: repeated string capabilities = 4;
    */
   capabilities: string[];
@@ -189,6 +239,8 @@ export declare type Hello = Message<"bettercompute.agent.v1.Hello"> & {
   trustVersion: bigint;
 
   /**
+   * Of the machine's present boot.
+   *
    * @generated from field: string boot_id = 6;
    */
   bootId: string;
@@ -208,6 +260,8 @@ export declare type Hello = Message<"bettercompute.agent.v1.Hello"> & {
   journalSeq: bigint;
 
   /**
+   * Of the desired state it holds; 0 for none.
+   *
    * @generated from field: uint64 spec_generation = 9;
    */
   specGeneration: bigint;
@@ -220,16 +274,22 @@ export declare type Hello = Message<"bettercompute.agent.v1.Hello"> & {
   timeMs: bigint;
 
   /**
+   * As in the certificate, which alone counts.
+   *
    * @generated from field: string role = 11;
    */
   role: string;
 
   /**
+   * Of the approver set it holds; 0 for none.
+   *
    * @generated from field: uint64 approver_set_epoch = 18;
    */
   approverSetEpoch: bigint;
 
   /**
+   * Digest of that set; empty for none.
+   *
    * @generated from field: bytes approver_set_sha256 = 19;
    */
   approverSetSha256: Uint8Array;
@@ -242,20 +302,28 @@ export declare type Hello = Message<"bettercompute.agent.v1.Hello"> & {
 export declare const HelloSchema: GenMessage<Hello>;
 
 /**
+ * The first answer.
+ *
  * @generated from message bettercompute.agent.v1.Welcome
  */
 export declare type Welcome = Message<"bettercompute.agent.v1.Welcome"> & {
   /**
+   * The version of this session.
+   *
    * @generated from field: uint32 protocol_version = 1;
    */
   protocolVersion: number;
 
   /**
+   * What this gateway can do, by name.
+   *
    * @generated from field: repeated string capabilities = 2;
    */
   capabilities: string[];
 
   /**
+   * The daemon is below our versions: nothing but daemon.upgrade is sent.
+   *
    * @generated from field: bool upgrade_required = 3;
    */
   upgradeRequired: boolean;
@@ -268,16 +336,22 @@ export declare type Welcome = Message<"bettercompute.agent.v1.Welcome"> & {
   trust?: SignedTrustBundle | undefined;
 
   /**
+   * Unix milliseconds; what commands and certificates expire by.
+   *
    * @generated from field: uint64 server_time_ms = 5;
    */
   serverTimeMs: bigint;
 
   /**
+   * The session's fence: a greater one for each session of the node.
+   *
    * @generated from field: uint64 epoch = 6;
    */
   epoch: bigint;
 
   /**
+   * How often a heartbeat is wanted; 0: the default of the daemon.
+   *
    * @generated from field: uint32 heartbeat_interval_ms = 7;
    */
   heartbeatIntervalMs: number;
@@ -290,6 +364,8 @@ export declare type Welcome = Message<"bettercompute.agent.v1.Welcome"> & {
   reconnectWindowMs: number;
 
   /**
+   * Which gateway this is.
+   *
    * @generated from field: string gateway_id = 9;
    */
   gatewayId: string;
@@ -302,50 +378,70 @@ export declare type Welcome = Message<"bettercompute.agent.v1.Welcome"> & {
 export declare const WelcomeSchema: GenMessage<Welcome>;
 
 /**
+ * What the daemon holds and does now; sent after each change.
+ *
  * @generated from message bettercompute.agent.v1.StatusReport
  */
 export declare type StatusReport = Message<"bettercompute.agent.v1.StatusReport"> & {
   /**
+   * Of the bundle it holds.
+   *
    * @generated from field: uint64 trust_version = 1;
    */
   trustVersion: bigint;
 
   /**
+   * Of the desired state it holds; 0 for none.
+   *
    * @generated from field: uint64 spec_generation = 2;
    */
   specGeneration: bigint;
 
   /**
+   * What became of each section of it.
+   *
    * @generated from field: repeated bettercompute.agent.v1.SectionStatus sections = 3;
    */
   sections: SectionStatus[];
 
   /**
+   * What the daemon calls itself.
+   *
    * @generated from field: string daemon_version = 4;
    */
   daemonVersion: string;
 
   /**
+   * Of the daemon.
+   *
    * @generated from field: uint64 uptime_seconds = 5;
    */
   uptimeSeconds: bigint;
 
   /**
+   * Accepted and not ended.
+   *
    * @generated from field: uint32 running_commands = 6;
    */
   runningCommands: number;
 
   /**
+   * End of its certificate.
+   *
    * @generated from field: uint64 certificate_not_after_ms = 7;
    */
   certificateNotAfterMs: bigint;
 
   /**
+   * Of the approver set it holds; 0 for none.
+   *
    * @generated from field: uint64 approver_set_epoch = 10;
    */
   approverSetEpoch: bigint;
 
   /**
+   * Digest of that set; empty for none.
+   *
    * @generated from field: bytes approver_set_sha256 = 11;
    */
   approverSetSha256: Uint8Array;
@@ -358,20 +454,28 @@ export declare type StatusReport = Message<"bettercompute.agent.v1.StatusReport"
 export declare const StatusReportSchema: GenMessage<StatusReport>;
 
 /**
+ * What became of one section of the desired state.
+ *
  * @generated from message bettercompute.agent.v1.SectionStatus
  */
 export declare type SectionStatus = Message<"bettercompute.agent.v1.SectionStatus"> & {
   /**
+   * The section's name, or field-<number> for one it does not know.
+   *
    * @generated from field: string section = 1;
    */
   section: string;
 
   /**
+   * What became of it.
+   *
    * @generated from field: bettercompute.agent.v1.SectionState state = 2;
    */
   state: SectionState;
 
   /**
+   * For people.
+   *
    * @generated from field: string detail = 3;
    */
   detail: string;
@@ -390,21 +494,29 @@ export declare const SectionStatusSchema: GenMessage<SectionStatus>;
  */
 export declare type TrustRefused = Message<"bettercompute.agent.v1.TrustRefused"> & {
   /**
+   * 0 when it could not be read.
+   *
    * @generated from field: uint64 offered_version = 1;
    */
   offeredVersion: bigint;
 
   /**
+   * Of the bundle that was kept.
+   *
    * @generated from field: uint64 held_version = 2;
    */
   heldVersion: bigint;
 
   /**
+   * For machines, kebab-case.
+   *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
+   * For people.
+   *
    * @generated from field: string detail = 4;
    */
   detail: string;
@@ -417,15 +529,21 @@ export declare type TrustRefused = Message<"bettercompute.agent.v1.TrustRefused"
 export declare const TrustRefusedSchema: GenMessage<TrustRefused>;
 
 /**
+ * Says that the stream is alive, whatever the connection looks like.
+ *
  * @generated from message bettercompute.agent.v1.Heartbeat
  */
 export declare type Heartbeat = Message<"bettercompute.agent.v1.Heartbeat"> & {
   /**
+   * Counts up in a session.
+   *
    * @generated from field: uint64 sequence = 1;
    */
   sequence: bigint;
 
   /**
+   * The daemon's own clock; a measurement, never authority.
+   *
    * @generated from field: uint64 time_ms = 2;
    */
   timeMs: bigint;
@@ -438,15 +556,21 @@ export declare type Heartbeat = Message<"bettercompute.agent.v1.Heartbeat"> & {
 export declare const HeartbeatSchema: GenMessage<Heartbeat>;
 
 /**
+ * Answers one heartbeat.
+ *
  * @generated from message bettercompute.agent.v1.HeartbeatAck
  */
 export declare type HeartbeatAck = Message<"bettercompute.agent.v1.HeartbeatAck"> & {
   /**
+   * Of the heartbeat it answers.
+   *
    * @generated from field: uint64 sequence = 1;
    */
   sequence: bigint;
 
   /**
+   * Unix milliseconds.
+   *
    * @generated from field: uint64 server_time_ms = 2;
    */
   serverTimeMs: bigint;
@@ -465,6 +589,8 @@ export declare const HeartbeatAckSchema: GenMessage<HeartbeatAck>;
  */
 export declare type ResultReceipt = Message<"bettercompute.agent.v1.ResultReceipt"> & {
   /**
+   * Whose result it is.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
@@ -483,16 +609,22 @@ export declare const ResultReceiptSchema: GenMessage<ResultReceipt>;
  */
 export declare type Drain = Message<"bettercompute.agent.v1.Drain"> & {
   /**
+   * Not before.
+   *
    * @generated from field: uint32 after_ms = 1;
    */
   afterMs: number;
 
   /**
+   * A moment drawn from this long a time after it.
+   *
    * @generated from field: uint32 window_ms = 2;
    */
   windowMs: number;
 
   /**
+   * Why it goes, kebab-case.
+   *
    * @generated from field: string reason = 3;
    */
   reason: string;
@@ -505,20 +637,28 @@ export declare type Drain = Message<"bettercompute.agent.v1.Drain"> & {
 export declare const DrainSchema: GenMessage<Drain>;
 
 /**
+ * The last frame of a session whose certificate was revoked.
+ *
  * @generated from message bettercompute.agent.v1.RevocationNotice
  */
 export declare type RevocationNotice = Message<"bettercompute.agent.v1.RevocationNotice"> & {
   /**
+   * Of the certificate, lower-case hex.
+   *
    * @generated from field: string serial = 1;
    */
   serial: string;
 
   /**
+   * The operator's words.
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
 
   /**
+   * Server time of the revocation.
+   *
    * @generated from field: uint64 revoked_at_ms = 3;
    */
   revokedAtMs: bigint;
@@ -531,15 +671,21 @@ export declare type RevocationNotice = Message<"bettercompute.agent.v1.Revocatio
 export declare const RevocationNoticeSchema: GenMessage<RevocationNotice>;
 
 /**
+ * The command is no longer wanted; one that runs is ended.
+ *
  * @generated from message bettercompute.agent.v1.CancelCommand
  */
 export declare type CancelCommand = Message<"bettercompute.agent.v1.CancelCommand"> & {
   /**
+   * Which one.
+   *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
+   * Why, kebab-case.
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -558,11 +704,15 @@ export declare const CancelCommandSchema: GenMessage<CancelCommand>;
  */
 export declare type WorkloadTokenRequest = Message<"bettercompute.agent.v1.WorkloadTokenRequest"> & {
   /**
+   * Repeated in the answer.
+   *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
 
   /**
+   * The instance the token is for.
+   *
    * @generated from field: string instance_id = 2;
    */
   instanceId: string;
@@ -602,6 +752,8 @@ export declare const WorkloadTokenRequestSchema: GenMessage<WorkloadTokenRequest
  */
 export declare type WorkloadTokenResponse = Message<"bettercompute.agent.v1.WorkloadTokenResponse"> & {
   /**
+   * Of the request it answers.
+   *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
@@ -635,25 +787,35 @@ export declare type WorkloadTokenResponse = Message<"bettercompute.agent.v1.Work
 export declare const WorkloadTokenResponseSchema: GenMessage<WorkloadTokenResponse>;
 
 /**
+ * Of one section of the desired state.
+ *
  * @generated from enum bettercompute.agent.v1.SectionState
  */
 export enum SectionState {
   /**
+   * Never sent.
+   *
    * @generated from enum value: SECTION_STATE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The machine is as it says.
+   *
    * @generated from enum value: SECTION_STATE_APPLIED = 1;
    */
   APPLIED = 1,
 
   /**
+   * It could not be applied.
+   *
    * @generated from enum value: SECTION_STATE_FAILED = 2;
    */
   FAILED = 2,
 
   /**
+   * The daemon does not know it, and left it alone.
+   *
    * @generated from enum value: SECTION_STATE_UNSUPPORTED = 3;
    */
   UNSUPPORTED = 3,
@@ -665,6 +827,8 @@ export enum SectionState {
 export declare const SectionStateSchema: GenEnum<SectionState>;
 
 /**
+ * What a gateway offers to daemons.
+ *
  * @generated from service bettercompute.agent.v1.AgentGateway
  */
 export declare const AgentGateway: GenService<{

@@ -129,12 +129,16 @@ export const SectionStateSchema = /*@__PURE__*/
   enumDesc(file_bettercompute_agent_v1_session, 0);
 
 /**
+ * Of one section of the desired state.
+ *
  * @generated from enum bettercompute.agent.v1.SectionState
  */
 export const SectionState = /*@__PURE__*/
   tsEnum(SectionStateSchema);
 
 /**
+ * What a gateway offers to daemons.
+ *
  * @generated from service bettercompute.agent.v1.AgentGateway
  */
 export const AgentGateway = /*@__PURE__*/

@@ -39,21 +39,29 @@ export declare type TrustBundle = Message<"bettercompute.agent.v1.TrustBundle"> 
   approverKeys: ApproverKey[];
 
   /**
+   * Distinct keys that must sign a batch, where no tier says otherwise.
+   *
    * @generated from field: uint32 approver_threshold = 4;
    */
   approverThreshold: number;
 
   /**
+   * Ascending by size.
+   *
    * @generated from field: repeated bettercompute.agent.v1.QuorumTier quorum_tiers = 5;
    */
   quorumTiers: QuorumTier[];
 
   /**
+   * Destructive commands that may run without a batch, for each daemon; 0: none.
+   *
    * @generated from field: uint32 unbatched_destructive_per_hour = 6;
    */
   unbatchedDestructivePerHour: number;
 
   /**
+   * Of the previous set, under this one.
+   *
    * @generated from field: repeated bettercompute.agent.v1.ApproverSetSignature approver_set_signatures = 7;
    */
   approverSetSignatures: ApproverSetSignature[];
@@ -66,6 +74,8 @@ export declare type TrustBundle = Message<"bettercompute.agent.v1.TrustBundle"> 
   approverSetEpoch: bigint;
 
   /**
+   * The deployment's; a daemon refuses another.
+   *
    * @generated from field: string trust_domain = 9;
    */
   trustDomain: string;
@@ -106,6 +116,8 @@ export declare type RemovedRoot = Message<"bettercompute.agent.v1.RemovedRoot"> 
   switchedAtMs: bigint;
 
   /**
+   * Server time of its removal, Unix milliseconds.
+   *
    * @generated from field: uint64 removed_at_ms = 3;
    */
   removedAtMs: bigint;
@@ -125,15 +137,21 @@ export declare type RemovedRoot = Message<"bettercompute.agent.v1.RemovedRoot"> 
 export declare const RemovedRootSchema: GenMessage<RemovedRoot>;
 
 /**
+ * One approver, outside of the control plane.
+ *
  * @generated from message bettercompute.agent.v1.ApproverKey
  */
 export declare type ApproverKey = Message<"bettercompute.agent.v1.ApproverKey"> & {
   /**
+   * Lower-case hex of SHA-256 over the key.
+   *
    * @generated from field: string kid = 1;
    */
   kid: string;
 
   /**
+   * Canonical SPKI, DER.
+   *
    * @generated from field: bytes spki_der = 2;
    */
   spkiDer: Uint8Array;
@@ -146,15 +164,21 @@ export declare type ApproverKey = Message<"bettercompute.agent.v1.ApproverKey"> 
 export declare const ApproverKeySchema: GenMessage<ApproverKey>;
 
 /**
+ * How many approvals a scope of at most some size needs.
+ *
  * @generated from message bettercompute.agent.v1.QuorumTier
  */
 export declare type QuorumTier = Message<"bettercompute.agent.v1.QuorumTier"> & {
   /**
+   * The largest scope this tier is for.
+   *
    * @generated from field: uint32 max_scope_size = 1;
    */
   maxScopeSize: number;
 
   /**
+   * Distinct keys that must sign.
+   *
    * @generated from field: uint32 threshold = 2;
    */
   threshold: number;
@@ -167,15 +191,21 @@ export declare type QuorumTier = Message<"bettercompute.agent.v1.QuorumTier"> & 
 export declare const QuorumTierSchema: GenMessage<QuorumTier>;
 
 /**
+ * One signature of the previous approvers under this set.
+ *
  * @generated from message bettercompute.agent.v1.ApproverSetSignature
  */
 export declare type ApproverSetSignature = Message<"bettercompute.agent.v1.ApproverSetSignature"> & {
   /**
+   * Of the key that signed.
+   *
    * @generated from field: string kid = 1;
    */
   kid: string;
 
   /**
+   * ES256, raw.
+   *
    * @generated from field: bytes sig = 2;
    */
   sig: Uint8Array;
@@ -188,6 +218,8 @@ export declare type ApproverSetSignature = Message<"bettercompute.agent.v1.Appro
 export declare const ApproverSetSignatureSchema: GenMessage<ApproverSetSignature>;
 
 /**
+ * A trust bundle as it is published: signed by the JoinService key under purpose trust-bundle.
+ *
  * @generated from message bettercompute.agent.v1.SignedTrustBundle
  */
 export declare type SignedTrustBundle = Message<"bettercompute.agent.v1.SignedTrustBundle"> & {
@@ -199,6 +231,8 @@ export declare type SignedTrustBundle = Message<"bettercompute.agent.v1.SignedTr
   body: Uint8Array;
 
   /**
+   * By the JoinService key that the daemon pinned when it joined.
+   *
    * @generated from field: bettercompute.common.v1.Signature signature = 2;
    */
   signature?: Signature | undefined;

@@ -53,11 +53,15 @@ export declare const SignatureSchema: GenMessage<Signature>;
  */
 export declare type Signed = Message<"bettercompute.common.v1.Signed"> & {
   /**
+   * What was signed.
+   *
    * @generated from field: bytes body = 1;
    */
   body: Uint8Array;
 
   /**
+   * By whom, over these bytes.
+   *
    * @generated from field: bettercompute.common.v1.Signature signature = 2;
    */
   signature?: Signature | undefined;
