@@ -3,8 +3,11 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
+import { assertSealingSecret } from '../pki/bundle/index.ts';
+import { parseIssuerUrl } from '../pki/workload/index.ts';
 import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
+import type { WorkloadSettings } from '../services/workload-keys.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -37,6 +40,9 @@ const schema = z.object({
   BETTER_COMPUTE_CODEC_ENDPOINT: switchField(false),
   BETTER_COMPUTE_CODEC_ACCESS: z.enum(['bearer', 'loopback'], 'must be bearer or loopback').default('bearer'),
   BETTER_COMPUTE_CODEC_ORIGINS: z.string().default(''),
+  BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
+  BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
+  BETTER_COMPUTE_WORKLOAD_AUDIENCES: z.string().default(''),
 });
 
 export interface ApiConfig {
@@ -57,6 +63,8 @@ export interface ApiConfig {
   readonly codecKey: string | undefined;
   /** null: off. */
   readonly codecEndpoint: { readonly access: 'bearer' | 'loopback'; readonly origins: readonly string[] } | null;
+  /** null: no workload tokens (WID-004). */
+  readonly workload: WorkloadSettings | null;
 }
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem of the environment; then those of the operator token's file */
@@ -88,14 +96,27 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
     codecEndpoint: parsed.BETTER_COMPUTE_CODEC_ENDPOINT
       ? { access: parsed.BETTER_COMPUTE_CODEC_ACCESS, origins: listOf(parsed.BETTER_COMPUTE_CODEC_ORIGINS) }
       : null,
+    workload: workloadOf(parsed),
   };
 }
 
-const listOf = (text: string): string[] =>
+/** @throws INVALID_CONFIG (issuer-url); MISSING_ENV for a secret that seals nothing */
+function workloadOf(parsed: z.output<typeof schema>): WorkloadSettings | null {
+  const { BETTER_COMPUTE_WORKLOAD_ISSUER: issuer, BETTER_COMPUTE_SECRET: secret } = parsed;
+  if (issuer === undefined) return null;
+  parseIssuerUrl(issuer);
+  assertSealingSecret(secret);
+  const defaultAudience = parsed.BETTER_COMPUTE_WORKLOAD_AUDIENCE ?? issuer;
+  return { issuer, secret, defaultAudience, audiences: namesOf(parsed.BETTER_COMPUTE_WORKLOAD_AUDIENCES) };
+}
+
+const namesOf = (text: string): string[] =>
   text
     .split(',')
-    .map((item) => item.trim().replace(/\/$/, ''))
+    .map((item) => item.trim())
     .filter((item) => item !== '');
+
+const listOf = (text: string): string[] => namesOf(text).map((item) => item.replace(/\/$/, ''));
 
 const shortestToken = 32;
 

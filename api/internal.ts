@@ -77,7 +77,18 @@ const relays: Readonly<Record<string, Relay>> = Object.freeze({
     maxBytes: bounds.renewRequest,
     run: (services, body, request) => services.renew(body, { chain: parsePeerChain(request.headers['x-bc-peer-chain']) }),
   },
+  '/internal/v1/workload-token': {
+    kind: 'workload-token',
+    maxBytes: bounds.workloadTokenRequest,
+    run: (services, body, request) => {
+      if (services.workloadToken === undefined) throw noSuchService();
+      return services.workloadToken(body, { chain: parsePeerChain(request.headers['x-bc-peer-chain']) });
+    },
+  },
 });
+
+const noSuchService = (): ControlError =>
+  new ControlError('UNSUPPORTED', 'this control plane has no workload token service', { details: { reason: 'no-such-service' } });
 
 async function answer(options: InternalListenerOptions, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const relay = Object.hasOwn(relays, request.url ?? '') ? relays[request.url ?? ''] : undefined;

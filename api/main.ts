@@ -19,6 +19,7 @@ import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import type { GatewayServices } from '../services/gateway-port.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
+import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
 import type { CodecEndpoint } from './codec.ts';
 import { type ApiConfig, readApiConfig } from './config.ts';
 import { createInternalListener, setListenerTls } from './internal.ts';
@@ -61,7 +62,10 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
 
   const gateway = { url: config.gatewayUrl, name: config.gatewayName };
   const workflows = createOperatorWorkflows(async () => temporal.client, now);
-  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, gateway, now });
+  const { workload } = config;
+  if (workload !== null && (await ensureWorkloadKeys(db, workload)))
+    log.info({ issuer: workload.issuer }, 'workload issuer got its first key');
+  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, gateway, workload, now });
   const health = createHealth({ process: 'api' });
   const metrics = createApiMetrics(health.registry, ports.reads.getTrust);
   health.check('database', async () => void (await db.query({ text: 'select 1' })));
@@ -70,7 +74,15 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
     if (problem !== null) throw problem;
   });
 
-  const app = createOperatorApp({ ports, bearer: config.operator.bearer, version, log, observe: metrics.request, ...codecOf(config) });
+  const app = createOperatorApp({
+    ports,
+    bearer: config.operator.bearer,
+    version,
+    log,
+    observe: metrics.request,
+    ...codecOf(config),
+    ...(workload === null ? {} : { workload: { issuer: workload.issuer, read: () => readWorkloadIssuer(db, workload) } }),
+  });
   const operator = await listen(
     createServer(app),
     { ...config.operator, who: 'the operator API', setBy: 'BETTER_COMPUTE_API_PORT' },
@@ -121,7 +133,7 @@ interface InternalParts {
 
 async function startInternal({ config, keys, db, context: { log }, observe }: InternalParts, closing: Closing): Promise<string> {
   const tls = await readTlsPair(config.tls);
-  const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, log, now }));
+  const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, workload: config.workload, log, now }));
   const anchors = (): Uint8Array[] => keys.current().internalCa.certificates.map((certificate) => certificate.der);
   const server = createInternalListener({ tls, anchors, services, log, now, observe });
   const watch = watchTlsFiles(config.tls, (next) => setListenerTls(server, next), {
@@ -145,6 +157,8 @@ const whileUsable = (keys: KeyKeeper, services: GatewayServices): GatewayService
     keys.assertUsable();
     return services.renew(request, peer);
   },
+  // Its keys are not of the bundle: an old bundle makes no wrong token.
+  ...(services.workloadToken === undefined ? {} : { workloadToken: services.workloadToken }),
 });
 
 async function listen(server: Server, request: Parameters<typeof listenOn>[1], closing: Closing): Promise<string> {

@@ -8,7 +8,9 @@ import { spkiPin } from '../pki/x509/index.ts';
 import * as reads from '../services/operator-reads.ts';
 import { listWaitingCommands } from '../services/stuck.ts';
 import { createJoinToken } from '../services/tokens.ts';
-import type { OperatorPorts, OperatorWorkflows, TokenRequest } from './ports.ts';
+import type { WorkloadSettings } from '../services/workload-keys.ts';
+import * as workloadKeys from '../services/workload-keys.ts';
+import type { OperatorPorts, OperatorWorkflows, OperatorWorkload, TokenRequest } from './ports.ts';
 
 export interface OperatorPortsOptions {
   readonly db: Database;
@@ -16,13 +18,15 @@ export interface OperatorPortsOptions {
   readonly workflows: OperatorWorkflows;
   /** What daemons are told to dial; undefined: tokens come without the join string. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
+  readonly workload: WorkloadSettings | null;
   now(): number;
 }
 
-export function createOperatorPorts({ db, bundle, workflows, gateway, now }: OperatorPortsOptions): OperatorPorts {
+export function createOperatorPorts({ db, bundle, workflows, gateway, workload, now }: OperatorPortsOptions): OperatorPorts {
   return {
     now,
     workflows,
+    workload: workloadPort(db, workload),
     auditKey: () => auditKeyOf(bundle()),
     reads: {
       listNodes: (page) => reads.listNodes(db, { ...page, now: now() }),
@@ -59,6 +63,25 @@ export function createOperatorPorts({ db, bundle, workflows, gateway, now }: Ope
         return { ...created, join };
       },
     },
+  };
+}
+
+function workloadPort(db: Database, settings: WorkloadSettings | null): OperatorWorkload {
+  const configured = (): WorkloadSettings => {
+    if (settings !== null) return settings;
+    throw new ControlError(
+      'UNSUPPORTED',
+      'this deployment issues no workload tokens: BETTER_COMPUTE_WORKLOAD_ISSUER is not set for the api',
+      {
+        details: { reason: 'no-workload-issuer' },
+      },
+    );
+  };
+  return {
+    listKeys: async () => ({ issuer: configured().issuer, keys: await workloadKeys.listWorkloadKeys(db, configured()) }),
+    addKey: async (order) => workloadKeys.addWorkloadKey(db, configured(), order),
+    promoteKey: async (order) => workloadKeys.promoteWorkloadKey(db, configured(), order),
+    retireKey: async (order) => workloadKeys.retireWorkloadKey(db, configured(), order),
   };
 }
 

@@ -19,6 +19,8 @@ import { commandRoutes } from './routes/commands.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { overviewRoutes } from './routes/overview.ts';
 import { tokenRoutes } from './routes/tokens.ts';
+import { workloadRoutes } from './routes/workload.ts';
+import { createWorkloadRouter, type WorkloadDocuments } from './workload-documents.ts';
 
 export interface OperatorAppOptions {
   readonly ports: OperatorPorts;
@@ -27,6 +29,8 @@ export interface OperatorAppOptions {
   readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
   /** Absent: the codec endpoint is off. */
   readonly codec?: CodecEndpoint;
+  /** Absent: this deployment issues no workload tokens, and publishes nothing. */
+  readonly workload?: WorkloadDocuments;
   /** Called once a request, for metrics. */
   readonly observe?: (request: { route: string; status: number; seconds: number }) => void;
 }
@@ -36,6 +40,7 @@ export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...nodeRoutes(ports),
   ...commandRoutes(ports),
   ...overviewRoutes(ports),
+  ...workloadRoutes(ports),
 ];
 
 export function createOperatorApp(options: OperatorAppOptions): Express {
@@ -47,6 +52,7 @@ export function createOperatorApp(options: OperatorAppOptions): Express {
   app.use(secureAnswer);
   app.get('/openapi.json', (_request, response) => void response.json(openApi));
   if (options.codec !== undefined) app.use('/codec', createCodecRouter(options.codec));
+  if (options.workload !== undefined) app.use(createWorkloadRouter(options.workload));
   app.use((request, _response, next) => {
     assertBearer(request.headers.authorization, bearer);
     next();

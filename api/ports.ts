@@ -1,6 +1,7 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
+import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { StuckItem } from './stuck.ts';
 
 export interface OperatorReads {
@@ -54,10 +55,19 @@ export interface CommandsRequest {
   readonly reason?: string | undefined;
 }
 
+/** The keys of the workload issuer. @throws UNSUPPORTED (no-workload-issuer) where none is configured */
+export interface OperatorWorkload {
+  listKeys(): Promise<{ readonly issuer: string; readonly keys: readonly WorkloadKeyView[] }>;
+  addKey(order: { readonly actor: string }): Promise<WorkloadKeyStep>;
+  promoteKey(order: WorkloadKeyOrder): Promise<WorkloadKeyStep>;
+  retireKey(order: WorkloadKeyOrder): Promise<WorkloadKeyStep>;
+}
+
 export interface OperatorPorts {
   readonly reads: OperatorReads;
   readonly tokens: { create(request: TokenRequest): Promise<CreatedToken> };
   readonly workflows: OperatorWorkflows;
+  readonly workload: OperatorWorkload;
   /** Public half of the audit key (SPKI, DER). */
   auditKey(): Uint8Array;
   now(): number;

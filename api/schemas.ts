@@ -158,3 +158,21 @@ export const evidence = z.object({
   auditKey: z.string().describe('SPKI, base64'),
   documents: z.array(z.object({ document: z.string().describe('base64'), signature: z.string().describe('base64') })),
 });
+
+const kid = z.string().regex(/^[A-Za-z0-9_-]{43}$/, 'a key is named by its thumbprint, 43 characters of base64url');
+export const workloadKeyOrder = z.strictObject({ kid, actor });
+export const workloadKeyAdd = z.strictObject({ actor });
+export const workloadKeyStep = z.object({ kid: z.string(), changed: z.boolean().describe('false: it was done before') });
+export const workloadKeys = z.object({
+  issuer: z.string(),
+  keys: z.array(
+    z.object({
+      kid: z.string(),
+      state: z.enum(['waiting', 'signing', 'former']),
+      addedAt: instant,
+      stoppedAt: instant.nullable(),
+      promoteOpensAt: instant.nullable().describe('when it may sign; null for the one that does'),
+      retireOpensAt: instant.nullable().describe('when it may be taken out; null while it signs'),
+    }),
+  ),
+});

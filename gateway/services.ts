@@ -7,4 +7,9 @@ export interface GatewayServices {
   join(request: Uint8Array): Promise<Uint8Array>;
   /** An encoded RenewRequest → an encoded RenewResponse. `peer.chain` is what TLS proved: DER, leaf first. @throws ControlError */
   renew(request: Uint8Array, peer: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array>;
+  /**
+   * An encoded WorkloadTokenRequest → an encoded WorkloadTokenResponse. Absent where the control plane has no such service
+   * (WID-037). @throws ControlError
+   */
+  workloadToken?(request: Uint8Array, peer: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array>;
 }

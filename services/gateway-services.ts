@@ -6,11 +6,15 @@ import { joinNode } from './join.ts';
 import type { ServiceLog } from './log.ts';
 import type { NodeAuthority } from './node-certs.ts';
 import { renewCertificate } from './renew.ts';
+import { brokerWorkloadToken } from './workload-broker.ts';
+import type { WorkloadSettings } from './workload-keys.ts';
 
 export interface GatewayServicesOptions {
   readonly db: Database;
   /** Asked at every request: a new bundle counts at once. */
   readonly bundle: () => PkiBundle;
+  /** null or absent: this deployment issues no workload tokens. */
+  readonly workload?: WorkloadSettings | null;
   readonly log: ServiceLog;
   readonly now: () => number;
 }
@@ -21,7 +25,7 @@ const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({
   signer: nodeCa.signer(),
 });
 
-export function createGatewayServices({ db, bundle, log, now }: GatewayServicesOptions): GatewayServices {
+export function createGatewayServices({ db, bundle, workload = null, log, now }: GatewayServicesOptions): GatewayServices {
   return {
     join(request) {
       const keys = bundle();
@@ -39,6 +43,11 @@ export function createGatewayServices({ db, bundle, log, now }: GatewayServicesO
       const keys = bundle();
       const anchors = keys.nodeCa.certificates.map((certificate) => certificate.der);
       return renewCertificate(request, peer, { db, log, now: now(), trustDomain: keys.trustDomain, nodeCa: authorityOf(keys), anchors });
+    },
+    workloadToken(request, peer) {
+      const { trustDomain, nodeCa } = bundle();
+      const anchors = nodeCa.certificates.map((certificate) => certificate.der);
+      return brokerWorkloadToken(request, peer, { db, log, now: now(), trustDomain, nodeCa: nodeCa.spki, anchors, settings: workload });
     },
   };
 }

@@ -63,6 +63,14 @@ const codecEndpointOf = ({ env, ports, temporalUiUrl }: StackFacts): Told =>
         BETTER_COMPUTE_CODEC_ORIGINS: env['BETTER_COMPUTE_CODEC_ORIGINS'] || (temporalUiUrl ?? ''),
       };
 
+/** What the operator set for the workload issuer goes to the api alone. */
+const workloadOf = ({ env }: StackFacts): Told =>
+  Object.fromEntries(
+    Object.entries(env).filter(
+      (entry): entry is [string, string] => entry[0].startsWith('BETTER_COMPUTE_WORKLOAD_') && entry[1] !== undefined,
+    ),
+  );
+
 export const processTable = Object.freeze({
   api: {
     entry: 'api/main',
@@ -73,6 +81,7 @@ export const processTable = Object.freeze({
       ...tlsOf(facts),
       ...metricsOn(facts.ports.apiMetrics),
       ...codecEndpointOf(facts),
+      ...workloadOf(facts),
       BETTER_COMPUTE_API_HOST: host,
       BETTER_COMPUTE_API_PORT: String(facts.ports.api),
       BETTER_COMPUTE_INTERNAL_HOST: host,

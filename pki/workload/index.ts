@@ -26,3 +26,4 @@ export {
 export { createWorkloadIssuer, type WorkloadIssuer, type WorkloadIssuerOptions, type WorkloadToken } from './issuer.ts';
 export { discoveryPath, jwksPath, parseIssuerUrl } from './issuer-url.ts';
 export type { StoredWorkloadKey } from './keys.ts';
+export { openWorkloadKeys, sealWorkloadKeys, type WorkloadSeal } from './sealed-keys.ts';

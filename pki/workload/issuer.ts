@@ -35,6 +35,8 @@ export interface WorkloadIssuer {
   readonly defaultAudience: string;
   /** @throws INVALID_INPUT for an id, a life or a claim that is not allowed; PERMISSION_DENIED (audience) */
   issueToken(order: WorkloadTokenOrder): Promise<WorkloadToken>;
+  /** The empty one stands for the default. */
+  allowsAudience(audience: string): boolean;
   /** The public keys as a verifier fetches them. */
   jwks(): { readonly keys: readonly JwkDocument[] };
   discovery(): DiscoveryDocument;
@@ -71,6 +73,7 @@ export function createWorkloadIssuer(options: WorkloadIssuerOptions): WorkloadIs
       const token = await signJws({ signer, typ: tokenType, payload: Buffer.from(JSON.stringify(claims), 'utf8') });
       return { token, jti, expiresAt: claims.exp * second };
     },
+    allowsAudience: (audience: string) => audience === '' || audiences.has(audience),
     jwks: () => ({ keys: [...keys.ring.keys()].map((kid) => encodePublicJwk((keys.held.get(kid) as HeldKey).spki, 'sig')) }),
     discovery: () => discoveryDocument(issuer),
     listKeys: () => new Map(keys.ring),

@@ -5,8 +5,10 @@ import { createOperatorApp } from '../../api/operator.ts';
 import type { CommandsRequest, OperatorPorts, TokenRequest } from '../../api/ports.ts';
 import type { StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
+import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
+import { viewsOf } from '../../services/workload-keys.ts';
 
 export const now = Date.UTC(2030, 0, 1, 12);
 export const bearer = 'b'.repeat(43);
@@ -57,6 +59,8 @@ export interface FakeDeployment {
   readonly tokensAsked: TokenRequest[];
   readonly revokesAsked: { nodeId: string; actor: string; reason: string }[];
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
+  /** null: no issuer is configured. */
+  workload: WorkloadIssuer | null;
 }
 
 export const createDeployment = (): FakeDeployment => ({
@@ -72,6 +76,7 @@ export const createDeployment = (): FakeDeployment => ({
   tokensAsked: [],
   revokesAsked: [],
   commandsAsked: [],
+  workload: null,
 });
 
 const orNotFound = <T>(value: T | undefined | null, message: string): T => {
@@ -126,6 +131,24 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         return deployment.stuckWorkflows;
       },
     },
+    workload: workloadPort(deployment),
+  };
+}
+
+function workloadPort(deployment: FakeDeployment): OperatorPorts['workload'] {
+  const issuer = (): WorkloadIssuer => {
+    if (deployment.workload !== null) return deployment.workload;
+    throw new ControlError('UNSUPPORTED', 'this deployment issues no workload tokens', { details: { reason: 'no-workload-issuer' } });
+  };
+  const step = async (kid: string, run: () => void): Promise<{ kid: string; changed: boolean }> => {
+    run();
+    return { kid, changed: true };
+  };
+  return {
+    listKeys: async () => ({ issuer: issuer().issuer, keys: viewsOf(issuer()) }),
+    addKey: async () => ({ ...issuer().addKey(), changed: true }),
+    promoteKey: async ({ kid }) => step(kid, () => issuer().promote(kid)),
+    retireKey: async ({ kid }) => step(kid, () => issuer().retire(kid)),
   };
 }
 

@@ -1,0 +1,51 @@
+/**
+ * The two documents by which anybody verifies workload tokens (WID-011 to WID-016): read anew at every request, for everybody, kept by
+ * caches for five minutes. They stand before the bearer on the operator listener; a proxy in front of the issuer's address passes on
+ * these two paths and nothing else.
+ */
+import { type Request, type Response, Router } from 'express';
+import { ControlError } from '../domain/errors.ts';
+import { discoveryPath, documentHeaders, jwksPath, parseIssuerUrl, type WorkloadIssuer } from '../pki/workload/index.ts';
+import { problemType, toProblem } from './problem.ts';
+
+export interface WorkloadDocuments {
+  readonly issuer: string;
+  /** The issuer as it is now: a key that was added a moment ago is in it (WID-015). */
+  read(): Promise<WorkloadIssuer>;
+}
+
+type Document = (issuer: WorkloadIssuer) => object;
+
+const documents: Readonly<Record<string, Document>> = Object.freeze({
+  [discoveryPath]: (issuer) => issuer.discovery(),
+  [jwksPath]: (issuer) => issuer.jwks(),
+});
+
+/** What either may be asked with. */
+const methods = ['GET', 'HEAD'];
+
+export function createWorkloadRouter({ issuer, read }: WorkloadDocuments): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  const { path } = parseIssuerUrl(issuer);
+  for (const [name, document] of Object.entries(documents)) {
+    router.all(`${path}${name}`.replace(/[^\w/.-]/g, '\\$&'), async (request: Request, response: Response) => {
+      if (!methods.includes(request.method)) return refuseMethod(request, response);
+      const body = JSON.stringify(document(await read()));
+      // Only now: an answer that says what is wrong is kept by nobody.
+      response.set(documentHeaders).set('content-length', String(Buffer.byteLength(body)));
+      response.end(request.method === 'HEAD' ? undefined : body);
+    });
+  }
+  return router;
+}
+
+function refuseMethod(request: Request, response: Response): void {
+  const error = new ControlError('UNSUPPORTED', `${request.method.slice(0, 20)} is not for ${request.path}: GET and HEAD are`, {
+    details: { reason: 'method' },
+  });
+  response
+    .status(405)
+    .set('allow', methods.join(', '))
+    .type(problemType)
+    .send(JSON.stringify({ ...toProblem(error), status: 405 }));
+}

@@ -1,0 +1,80 @@
+/**
+ * Which instance runs on which node, for which tenant (WID-041). Whoever places instances records it here; a node's own word for what
+ * it runs counts nothing.
+ */
+import { ControlError } from '../domain/errors.ts';
+import { minute } from '../domain/time.ts';
+import { type Executor, instant } from '../drizzle/client.ts';
+import { isWorkloadId, workloadSubject } from '../pki/workload/index.ts';
+
+export interface InstancePlacement {
+  readonly instanceId: string;
+  readonly tenantId: string;
+  readonly nodeId: string;
+}
+
+const place = {
+  name: 'workload-instance-place',
+  text: `insert into workload_instances as i (id, tenant_id, node_id, started_at) values ($1, $2, $3, $4)
+         on conflict (id) do update set node_id = excluded.node_id, started_at = excluded.started_at, ended_at = null
+           where i.tenant_id = excluded.tenant_id returning 1`,
+};
+
+/**
+ * Records that an instance runs on a node; one that moved is on the new node alone.
+ *
+ * @throws INVALID_INPUT for an id that no subject can hold; CONFLICT when the instance is another tenant's
+ */
+export async function placeInstance(db: Executor, placement: InstancePlacement, now: number): Promise<void> {
+  workloadSubject(placement);
+  const { instanceId, tenantId, nodeId } = placement;
+  if ((await db.query(place, [instanceId, tenantId, nodeId, instant(now)])).length > 0) return;
+  throw new ControlError('CONFLICT', `instance ${instanceId} belongs to another tenant than ${tenantId}`, {
+    details: { reason: 'instance-tenant' },
+  });
+}
+
+const end = {
+  name: 'workload-instance-end',
+  text: 'update workload_instances set ended_at = $3 where id = $1 and node_id = $2 and ended_at is null returning 1',
+};
+
+/** Records that it runs there no more. False when it did not. */
+export const endInstance = async (
+  db: Executor,
+  { instanceId, nodeId }: Omit<InstancePlacement, 'tenantId'>,
+  now: number,
+): Promise<boolean> => isWorkloadId(instanceId) && (await db.query(end, [instanceId, nodeId, instant(now)])).length > 0;
+
+/** Of one instance: enough for a metadata service that renews early, too few to make a signing oracle of it. */
+export const tokensPerMinute = 30;
+
+/** One statement: the placement holds and the minute has room, or nothing is counted. */
+const admit = {
+  name: 'workload-instance-admit',
+  text: `update workload_instances set
+           window_tokens = case when window_start > $3 then window_tokens + 1 else 1 end,
+           window_start = case when window_start > $3 then window_start else $4 end
+         where id = $1 and node_id = $2 and ended_at is null and (window_start <= $3 or window_tokens < $5)
+         returning tenant_id as "tenantId"`,
+};
+const find = {
+  name: 'workload-instance-find',
+  text: 'select 1 from workload_instances where id = $1 and node_id = $2 and ended_at is null',
+};
+
+export type Admission =
+  | { readonly kind: 'admitted'; readonly tenantId: string }
+  | { readonly kind: 'not-bound' }
+  | { readonly kind: 'rate-limited' };
+
+/** Whether this node may have a token for this instance now; counts it when it may. Shared by every replica. */
+export async function admitTokenRequest(
+  db: Executor,
+  { instanceId, nodeId }: Omit<InstancePlacement, 'tenantId'>,
+  now: number,
+): Promise<Admission> {
+  const [row] = await db.query<{ tenantId: string }>(admit, [instanceId, nodeId, instant(now - minute), instant(now), tokensPerMinute]);
+  if (row !== undefined) return { kind: 'admitted', tenantId: row.tenantId };
+  return (await db.query(find, [instanceId, nodeId])).length > 0 ? { kind: 'rate-limited' } : { kind: 'not-bound' };
+}
