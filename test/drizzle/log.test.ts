@@ -200,7 +200,7 @@ describe('the revocation feed', () => {
   const used = useDatabase();
   const revoke = (nodeId: string, now = t0) => revokeNode({ db: used.db, nodeId, actor: 'olga', reason: 'lost', now });
 
-  it('H-16 B69 numbers appear in the order of commits, however long a transaction takes', async () => {
+  it('REV-009 H-16 B69 numbers appear in the order of commits, however long a transaction takes and whatever time its row carries', async () => {
     const [slow, quick] = [await enrol(used.db, 'feed-slow'), await enrol(used.db, 'feed-quick')];
     const held = gate();
     const counted = gate();
@@ -232,11 +232,18 @@ describe('the revocation feed', () => {
       (await readRevocationsAfter(used.db, 1)).map((entry) => entry.nodeId),
       ['feed-quick'],
     );
+    const late = await enrol(used.db, 'feed-late');
+    await revoke(late.id, t0 - 50_000);
+    assert.deepEqual(
+      (await readRevocationsAfter(used.db, 2)).map((entry) => [entry.nodeId, entry.revokedAt]),
+      [['feed-late', t0 - 50_000]],
+      'older than the newest seen, committed after it, and read',
+    );
   });
 
   it('REV-007 loads what is revoked and unexpired, and the number to go on from', async () => {
     const all = await readAllRevoked(used.db, t0);
-    assert.deepEqual([all.seq, all.revocations.length], [2, 2]);
+    assert.deepEqual([all.seq, all.revocations.length], [3, 3]);
     assert.equal(all.revocations[0]?.serial.length, 34);
     assert.equal((await readAllRevoked(used.db, t0 + 48 * hour)).revocations.length, 0, 'expired ones are of no interest');
   });

@@ -3,7 +3,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import { day, hour } from '../../../domain/time.ts';
 import { type Authorities, certificateAuthorityOf, createAuthorities } from '../../../pki/authority/index.ts';
 import { createBundleWithOfflineRoot, type PkiBundle } from '../../../pki/bundle/index.ts';
-import { nodeIdentityOf, spkiOf, verifyChain } from '../../../pki/x509/index.ts';
+import { nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from '../../../pki/x509/index.ts';
 import { now, refusal, sharedBundle, trustDomain } from '../support.ts';
 
 const spki = spkiOf(generateKeyPairSync('ec', { namedCurve: 'P-256' }).publicKey);
@@ -35,13 +35,14 @@ describe('the authorities of a bundle', () => {
     );
   });
 
-  it('KEY-008 what the node CA issues is no server, and what the serving CA issues is no node', async () => {
+  it('KEY-008 TRN-010 TRN-013 what the node CA issues is no server, and what the serving CA issues is no node', async () => {
     const node = await authorities.issueNode({ spki, now, identity, role: 'node' });
     const gateway = await authorities.issueGateway({ spki, now, dns: ['gw.example.com'] });
     const [nodeCa, servingCa] = [bundle.nodeCa, bundle.servingCa].map(({ certificate }) => certificate.der) as [Uint8Array, Uint8Array];
     const leaf = (chain: readonly Uint8Array[]): Uint8Array[] => chain.slice(0, 1);
     assert.ok(verifyChain(leaf(node.chain), { anchors: [nodeCa], now, purpose: 'client' }));
     assert.ok(verifyChain(leaf(gateway.chain), { anchors: [servingCa], now, purpose: 'server', serverName: 'gw.example.com' }));
+    assert.deepEqual(parseCertificate(node.chain[0] as Uint8Array).ekus, ['1.3.6.1.5.5.7.3.2'], 'clientAuth alone');
     assert.throws(() => verifyChain(leaf(node.chain), { anchors: [nodeCa], now, purpose: 'server' }));
     assert.throws(() => verifyChain(leaf(gateway.chain), { anchors: [servingCa], now, purpose: 'client' }));
     assert.throws(() => verifyChain(leaf(gateway.chain), { anchors: [nodeCa], now, purpose: 'server' }));
