@@ -32,7 +32,7 @@ export function createWorkloadRouter({ issuer, read }: WorkloadDocuments): Route
       if (!methods.includes(request.method)) return refuseMethod(request, response);
       const body = JSON.stringify(document(await read()));
       // Only now: an answer that says what is wrong is kept by nobody.
-      response.set(documentHeaders).set('content-length', String(Buffer.byteLength(body)));
+      response.writeHead(200, { ...documentHeaders, 'content-length': Buffer.byteLength(body) });
       response.end(request.method === 'HEAD' ? undefined : body);
     });
   }

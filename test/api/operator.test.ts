@@ -262,6 +262,9 @@ describe('the operator API', () => {
       '/v1/stuck',
       '/v1/tokens',
       '/v1/trust',
+      '/v1/workload/keys',
+      '/v1/workload/keys/promote',
+      '/v1/workload/keys/retire',
     ]);
     const revoke = paths['/v1/nodes/{id}/revoke']?.['post'] ?? {};
     assert.match(JSON.stringify(revoke['requestBody']), /"required":\["actor","reason"\],"additionalProperties":false/);
