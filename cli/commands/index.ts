@@ -20,6 +20,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['tokens'], load: () => import('./tokens/index.ts') },
   { names: ['commands'], load: () => import('./commands/index.ts') },
   { names: ['pki'], load: () => import('./pki/index.ts') },
+  { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },
   { names: ['stuck'], load: () => import('./stuck.ts') },
   { names: ['doctor'], load: () => import('./doctor.ts') },

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { ControlError } from '../../domain/errors.ts';
 import { second, showInstant } from '../../domain/time.ts';
-import { type JoinBundle, parseJoinBundle } from '../../pki/enroll/index.ts';
+import { type JoinBundle, joinBundleUnder, parseJoinBundle, parsePinsFile } from '../../pki/enroll/index.ts';
 import { certificateId, parseCertificate } from '../../pki/x509/index.ts';
 import { joinNode } from '../join.ts';
 import { kernelBootId } from '../state/boot-id.ts';
@@ -15,6 +15,7 @@ interface JoinFlags extends CommonFlags {
   readonly role: 'node' | 'site';
   readonly attestor: string;
   readonly evidenceFile?: string;
+  readonly pins?: string;
   readonly gateway?: string;
   readonly serverName?: string;
   readonly replace: boolean;
@@ -25,11 +26,15 @@ export function registerJoin(program: Command, io: BcdIo): void {
   const command = program
     .command('join')
     .description('Give this machine an identity: ask the control plane with a join string, once')
-    .argument('[join]', 'the join string (bcjoin1.…); - or nothing reads it from standard input, @FILE from a file')
+    .argument(
+      '[join]',
+      'the join string (bcjoin1.…), or with --pins the token alone; - or nothing reads it from standard input, @FILE from a file',
+    )
     .addOption(dataDirOption())
     .addOption(new Option('--role <role>', 'what this machine is').choices(['node', 'site']).default('node'))
     .option('--attestor <name>', 'who vouches for this machine', 'join-token')
     .option('--evidence-file <file>', 'what the attestor judges, in place of the token')
+    .option('--pins <file>', 'whom this machine believes, as daemon install-script wrote it; a join string must agree with it')
     .option('--gateway <url>', 'dial this gateway in place of the one in the join string')
     .option('--server-name <name>', "name in the gateway's certificate, where it is not the host of the URL")
     .option('--replace', 'put the new identity in the place of one that is there', false)
@@ -55,6 +60,7 @@ export function registerJoin(program: Command, io: BcdIo): void {
   examples(command, [
     'bcd join "$(better-compute tokens create)"',
     'bcd join @/run/join --data-dir /var/lib/better-compute/bcd',
+    'bcd join --pins /etc/better-compute/pins.json @/run/token',
     'bcd join --replace - < join.txt',
   ]);
 }
@@ -64,8 +70,9 @@ function seconds(value: string): number {
   return Number(value);
 }
 
-async function readJoin(io: BcdIo, text: string | undefined, { gateway, serverName }: JoinFlags): Promise<JoinBundle> {
-  const bundle = parseJoinBundle(await joinText(io, text));
+async function readJoin(io: BcdIo, text: string | undefined, { gateway, serverName, pins }: JoinFlags): Promise<JoinBundle> {
+  const join = await joinText(io, text);
+  const bundle = pins === undefined ? parseJoinBundle(join) : joinBundleUnder(parsePinsFile(await readPins(pins)), join);
   return {
     ...bundle,
     ...(gateway === undefined ? {} : { gateway: httpsUrl(gateway) }),
@@ -78,6 +85,12 @@ async function joinText(io: BcdIo, text: string | undefined): Promise<string> {
   if (!text.startsWith('@')) return text;
   const content = await readIfPresent(text.slice(1), 64 * 1024);
   if (content === undefined) throw new ControlError('NOT_FOUND', `there is no file ${text.slice(1)}`, { details: { reason: 'join-file' } });
+  return content.toString('utf8');
+}
+
+async function readPins(path: string): Promise<string> {
+  const content = await readIfPresent(path, 64 * 1024);
+  if (content === undefined) throw new ControlError('NOT_FOUND', `there is no file ${path}`, { details: { reason: 'pins-file' } });
   return content.toString('utf8');
 }
 

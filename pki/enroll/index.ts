@@ -10,4 +10,5 @@
 export { encodeJoinBundle, type JoinBundle, parseJoinBundle } from './join-bundle.ts';
 export { signJoinResponse, type VerifyJoinResponseOptions, verifyJoinResponse } from './join-response.ts';
 export { type JoinTokenClaims, joinSecretBytes, openJoinToken, sealJoinToken } from './join-token.ts';
+export { type ControlPlanePins, encodePinsFile, joinBundleUnder, parsePinsFile } from './pins-file.ts';
 export { type RenewStatement, renewStatement, renewStatementId, signRenewProof, verifyRenewProof } from './renew.ts';

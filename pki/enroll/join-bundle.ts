@@ -80,7 +80,8 @@ function parseFields(encoded: string): Fields {
   throw malformed('it does not hold JSON (was all of it copied?)');
 }
 
-function problemOf({ gateway, servingCaPin, joinKey, trustDomain, token }: JoinBundle): string | null {
+/** What is wrong with a join bundle's fields; null when nothing is. */
+export function problemOf({ gateway, servingCaPin, joinKey, trustDomain, token }: JoinBundle): string | null {
   if (!isHttpsUrl(gateway)) return 'its gateway must be an https URL without a path';
   if (!isSpkiPin(servingCaPin)) return 'its servingCaPin must be sha256/<base64>';
   if (!isP256(joinKey)) return 'its joinKey must be a P-256 public key';

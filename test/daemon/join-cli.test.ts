@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runBcd } from '../../daemon/cli/program.ts';
-import { encodeJoinBundle } from '../../pki/enroll/index.ts';
+import { encodeJoinBundle, encodePinsFile } from '../../pki/enroll/index.ts';
 import { decodeMessage, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
 import { createDeployment, joinBundleOf, type TestDeployment } from '../harness/deployment.ts';
 import { type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
@@ -41,6 +41,19 @@ describe('bcd on the command line', () => {
     return { code: await runBcd(args, io), out, err };
   }
   const joinString = (): string => encodeJoinBundle(joinBundleOf(deployment, gateway.url));
+
+  it('CLI-020 with the pins of the machine a token alone joins, and a string for another control plane does not', async () => {
+    const { token, ...pins } = joinBundleOf(deployment, gateway.url);
+    const file = join(scratchFolder(), 'pins.json');
+    await writeFile(file, encodePinsFile(pins));
+    const joined = await bcd(['join', token, '--pins', file, '--data-dir', scratchFolder()]);
+    assert.deepEqual([joined.code, joined.out], [0, 'joined as node node-7 of site site-1 in test.example\n'], joined.err);
+    await writeFile(file, encodePinsFile({ ...pins, servingCaPin: `sha256/${Buffer.alloc(32, 1).toString('base64')}` }));
+    const refused = await bcd(['join', joinString(), '--pins', file, '--data-dir', scratchFolder()]);
+    assert.deepEqual([refused.code, /for another control plane than this machine's pins: servingCaPin/.test(refused.err)], [6, true]);
+    const absent = await bcd(['join', token, '--pins', `${file}.none`, '--data-dir', scratchFolder()]);
+    assert.deepEqual([absent.code, /there is no file .*pins\.json\.none/.test(absent.err)], [5, true]);
+  });
 
   it('takes the join string as an argument, from standard input or from a file, and says what to do next', async () => {
     const file = join(scratchFolder(), 'join');

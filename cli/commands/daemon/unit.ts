@@ -1,0 +1,49 @@
+/**
+ * The systemd unit of bcd. It runs as root, because the commands it takes restart services and the machine; what it does not need is
+ * taken away all the same. Exit code 3 is the one with which bcd says that it was stopped for good by a verified order.
+ */
+export interface UnitOptions {
+  readonly program: string;
+  readonly dataDir: string;
+  readonly trustDomain: string;
+}
+
+export const unitName = 'bcd.service';
+
+export const systemdUnit = ({ program, dataDir, trustDomain }: UnitOptions): string => `[Unit]
+Description=Better Compute daemon (${escaped(trustDomain)})
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)}
+Restart=always
+RestartSec=5
+RestartPreventExitStatus=3
+KillMode=mixed
+TimeoutStopSec=30
+UMask=0077
+NoNewPrivileges=yes
+ProtectSystem=full
+ReadWritePaths=-${quoted(dataDir)}
+ProtectHome=yes
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+RestrictNamespaces=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+LockPersonality=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+`;
+
+/** systemd expands %; a path is quoted whole. Line ends cannot occur: paths are checked before. */
+const escaped = (text: string): string => text.replaceAll('%', '%%');
+const quoted = (path: string): string =>
+  /^[A-Za-z0-9/._-]+$/.test(path) ? path : `"${escaped(path).replaceAll(/["\\$]/g, (mark) => (mark === '$' ? '$$' : `\\${mark}`))}"`;
