@@ -102,7 +102,7 @@ describeVectors('conformance', ['cases.mjs'], () => {
         const [, cases = ''] = /^(\d+)/.exec(documentedCounts().get(set) ?? '0') ?? [];
         // Another edition of the vectors has other counts; its groups must be known all the same.
         if (judged.answers.length === Number(cases))
-          assert.deepEqual([...found].sort(), [...listed].filter(([, count]) => count > 0).sort());
+          assert.deepEqual(Object.fromEntries(found), Object.fromEntries([...listed].filter(([, count]) => count > 0)));
         else
           assert.deepEqual(
             [...found.keys()].filter((group) => !listed.has(group)),
