@@ -60,7 +60,8 @@ export function createCommandSigningActivities(ports: CommandSigningPorts): Comm
     },
 
     async signExpiringAgain() {
-      return ports.resign.signAgain({ expiringBefore: ports.now() + expiringWithinMs, onProgress: (done) => heartbeat(done) });
+      const expiringBefore = ports.now() + expiringWithinMs;
+      return ports.resign.signAgain({ expiringBefore, underUnpublished: true, onProgress: (done) => heartbeat(done) });
     },
   });
 }

@@ -55,7 +55,12 @@ export interface SignedAgain {
 
 /** Open commands and stored specs, signed again by the current worker key (H-05). */
 export interface ResignPort {
-  signAgain(input: { underRoot?: string; expiringBefore?: number; onProgress?: (done: number) => void }): Promise<SignedAgain>;
+  signAgain(input: {
+    underRoot?: string;
+    expiringBefore?: number;
+    underUnpublished?: boolean;
+    onProgress?: (done: number) => void;
+  }): Promise<SignedAgain>;
   stillSignedUnder(rootId: string): Promise<number>;
 }
 

@@ -90,9 +90,13 @@ async function retry(options: EnqueueOptions, judged: readonly Judged[]): Promis
   const existing = await assertSameContent(options, second.missing);
   const lost = second.missing.find(({ request }) => !existing.has(request.id));
   if (lost === undefined) return second;
-  throw new ControlError('CONFLICT', `node ${lost.request.nodeId} changed while command ${lost.request.id} was signed`, {
-    details: { reason: 'node-changed', nodeId: lost.request.nodeId },
-  });
+  throw new ControlError(
+    'CONFLICT',
+    `node ${lost.request.nodeId} or what is published changed while command ${lost.request.id} was signed`,
+    {
+      details: { reason: 'node-changed', nodeId: lost.request.nodeId },
+    },
+  );
 }
 
 function judge(request: CommandRequest, now: number): Judged {

@@ -5,7 +5,7 @@
 import { toBinary } from '@bufbuild/protobuf';
 import { ControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { type NewSignature, readResignCandidates, replaceSignatures } from '../drizzle/queries/commands.ts';
+import { isPublished, type NewSignature, readResignCandidates, replaceSignatures } from '../drizzle/queries/commands.ts';
 import { signCommand, signDesiredState, type WorkerKey } from '../pki/envelope/index.ts';
 import { SignatureSchema } from '../proto/index.ts';
 import type { WorkerKeyProvider } from './worker-keys.ts';
@@ -17,6 +17,8 @@ export interface ResignOptions {
   readonly underRoot?: string;
   /** What is signed by a key that ends before this instant. */
   readonly expiringBefore?: number;
+  /** What is signed under a root that is not published: a forced drop outran it, and no daemon takes it as it is. */
+  readonly underUnpublished?: boolean;
   readonly pageSize?: number;
   readonly onProgress?: (done: number) => void;
 }
@@ -69,6 +71,7 @@ const pageOf = (options: ResignOptions, afterId: string) => ({
   afterId,
   underRoot: options.underRoot ?? null,
   expiringBefore: options.expiringBefore ?? null,
+  underUnpublished: options.underUnpublished ?? false,
   limit: options.pageSize ?? 500,
 });
 
@@ -95,7 +98,7 @@ async function resignCommandPage(options: ResignOptions, worker: WorkerKey, afte
 const specCandidates = {
   name: 'specs-resign-read',
   text: `select id, spec_body as body, generation from nodes where spec_body is not null and id > $1
-           and (spec_signer_root = $2 or spec_signer_not_after < $3) order by id limit $4`,
+           and (spec_signer_root = $2 or spec_signer_not_after < $3 or ($5 and not ${isPublished('spec_signer_root')})) order by id limit $4`,
 };
 /** The generation is compared: a spec that was written meanwhile carries its own signature. */
 const specResign = {
@@ -106,8 +109,8 @@ const specResign = {
 };
 
 async function resignSpecPage(options: ResignOptions, worker: WorkerKey, afterId: string): Promise<Page> {
-  const { limit, underRoot, expiringBefore } = pageOf(options, afterId);
-  const values = [afterId, underRoot, expiringBefore === null ? null : instant(expiringBefore), limit];
+  const { limit, underRoot, expiringBefore, underUnpublished } = pageOf(options, afterId);
+  const values = [afterId, underRoot, expiringBefore === null ? null : instant(expiringBefore), limit, underUnpublished];
   const rows = await options.db.query<{ id: string; body: Uint8Array; generation: number }>(specCandidates, values);
   const last = rows.at(-1);
   if (last === undefined) return { signed: 0, afterId: null };

@@ -3,8 +3,8 @@
  * positions is the order of commits per node, and a reader by cursor never passes one that appears later (B69). Several
  * commands for one node get consecutive positions; node rows are locked in the order of their ids.
  *
- * The statement checks what the signature was made for: the log takes commands of the generation in the body. What does not
- * match is simply not inserted; the caller asks why.
+ * The statement checks what the signature was made for: the log takes commands of the generation in the body, signed under a root
+ * that is published. What does not match is simply not inserted; the caller asks why.
  */
 import type { CommandStateNumber } from '../../domain/commands/states.ts';
 import { type Executor, instant } from '../client.ts';
@@ -29,10 +29,17 @@ export interface NewCommand {
   readonly createdAt: number;
 }
 
+/**
+ * A signature that waited for its place while its root was dropped (by force: a drop in order outlasts every key) is not stored:
+ * the node would reject it. Before the first publication any root will do.
+ */
+export const isPublished = (root: string): string =>
+  `not exists (select from trust_bundle_state t where t.id = 1 and t.version > 0 and ${root} <> all(t.roots))`;
+
 const one = {
   name: 'commands-append-one',
   text: `with raised as (update node_queue q set next_seq = q.next_seq + 1 where q.node_id = $1 and q.generation = $2
-             and not exists (select from node_commands k where k.id = $3) returning q.next_seq)
+             and not exists (select from node_commands k where k.id = $3) and ${isPublished('$9')} returning q.next_seq)
          insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
            requested_by, not_before, deadline, created_at)
          select $1, case when $12::timestamptz > $14 then -next_seq else next_seq end, $3, $4, $5, $6, $7, $8, $9, $10, $11, $15, $12, $13, $14
@@ -46,7 +53,8 @@ const many = {
              $10::timestamptz[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[]) with ordinality
              as i(node_id, generation, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, not_before, deadline,
                created_at, requested_by, place)),
-         wanted as (select i.* from input i where i.id <> all (array(select k.id from node_commands k where k.id = any($3)))),
+         wanted as (select i.* from input i where i.id <> all (array(select k.id from node_commands k where k.id = any($3)))
+           and ${isPublished('i.signer_root')}),
          asked as (select node_id, generation, count(*) as commands from wanted group by node_id, generation),
          locked as (
            select q.node_id, q.generation from node_queue q join asked a on a.node_id = q.node_id and a.generation = q.generation
@@ -181,19 +189,27 @@ export interface ResignCandidate {
 
 const candidates = {
   name: 'commands-resign-read',
-  text: `select id, body from node_commands where state < 2 and id > $1 and (signer_root = $2 or signer_not_after < $3) order by id limit $4`,
+  text: `select id, body from node_commands where state < 2 and id > $1
+           and (signer_root = $2 or signer_not_after < $3 or ($5 and not ${isPublished('signer_root')})) order by id limit $4`,
 };
 
-/** Unfinished commands signed under a root, or by a signer that ends before an instant; by id, so that a caller pages. */
+/** Unfinished commands signed under a root, by a signer that ends before an instant, or under an unpublished root; by id, for paging. */
 export const readResignCandidates = (
   db: Executor,
-  input: { readonly afterId: string; readonly underRoot: string | null; readonly expiringBefore: number | null; readonly limit: number },
+  input: {
+    readonly afterId: string;
+    readonly underRoot: string | null;
+    readonly expiringBefore: number | null;
+    readonly underUnpublished: boolean;
+    readonly limit: number;
+  },
 ): Promise<ResignCandidate[]> =>
   db.query<ResignCandidate>(candidates, [
     input.afterId,
     input.underRoot,
     input.expiringBefore === null ? null : instant(input.expiringBefore),
     input.limit,
+    input.underUnpublished,
   ]);
 
 export interface NewSignature {
