@@ -21,7 +21,7 @@ describe('desired state in the daemon', () => {
     return desiredStateFromStored(await storedDesiredState(worker ?? workerA, { nodeId, generation, trustDomain, spec: bytes }));
   }
 
-  it('SPEC-010 SKEW-038 takes a newer generation and reports each section, those it does not know as unsupported', async () => {
+  it('SPEC-010 SKEW-037 SKEW-038 takes a newer generation and reports each section, those it does not know as unsupported', async () => {
     const gateway = await stage.gatewayWith();
     await stage.daemonAt(gateway.url);
     const session = await gateway.nextSession();

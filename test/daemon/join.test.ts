@@ -7,7 +7,7 @@ import { openMarks } from '../../daemon/state/marks.ts';
 import { type Code, ControlError } from '../../domain/errors.ts';
 import { hour, minute } from '../../domain/time.ts';
 import { parseCsr, spkiOf } from '../../pki/x509/index.ts';
-import { decodeMessage, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
+import { decodeMessage, encodeMessage, type JoinRequest, JoinRequestSchema, JoinResponseSchema } from '../../proto/index.ts';
 import { createDeployment, joinBundleOf, joinedNode, nodeChain, type TestDeployment, trustMessage } from '../harness/deployment.ts';
 import { CallRefusal, type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -148,6 +148,16 @@ describe('bcd join', () => {
       async (request) => grant(request, { signer: (await createDeployment()).bundle.joinSigning.signer() }),
       'BAD_SIGNATURE',
       /names key .*, not/,
+    ],
+    [
+      'TRN-004 an answer that was changed on the way',
+      async (request) => {
+        const { body, signature } = decodeMessage(JoinResponseSchema, await grant(request), 'joinResponse');
+        body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
+        return encodeMessage(JoinResponseSchema, { body, ...(signature === undefined ? {} : { signature }) }, 'joinResponse');
+      },
+      'BAD_SIGNATURE',
+      /the signature of the join-response does not match its bytes/,
     ],
     [
       'JOIN-014 an answer to another nonce',

@@ -167,7 +167,7 @@ describe('a gateway that lies to the daemon', () => {
     assert.equal(member.status().lastFailure?.reason, 'first-frame-not-welcome');
   });
 
-  it('FRM-005 a frame of a newer protocol is passed over', async () => {
+  it('SKEW-037 a frame of a newer protocol is passed over', async () => {
     const gateway = await stage.gatewayWith();
     await stage.daemonAt(gateway.url);
     const session = await gateway.nextSession();

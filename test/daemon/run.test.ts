@@ -143,7 +143,7 @@ describe('bcd run', () => {
       });
     }
 
-    it('REV-013 a notice of revocation, and the refusal that follows', async () => {
+    it('REV-013 FRM-011 a notice of revocation, and the refusal that follows', async () => {
       const gateway = await gatewayWith({
         refuseSession: (attempt) => (attempt === 1 ? null : { 'grpc-status': '7', 'x-bc-reason': 'revoked' }),
       });

@@ -95,7 +95,7 @@ describe('opening a session', () => {
     assert.equal((await openSession(used.db, sessionOf(fresh))).identityGeneration, 2);
   });
 
-  it('SKEW-004 SKEW-005 keeps the capabilities and replaces the labels as a set', async () => {
+  it('SKEW-005 A-PRO-14 replaces the labels of the capabilities as a set, and leaves other labels', async () => {
     const node = await enrol(used.db, 'capable');
     await used.db.query({ text: `update nodes set labels = '{"rack": "r1"}' where id = $1` }, [node.id]);
     const labels = async () =>

@@ -127,7 +127,7 @@ describe('the gateway over PostgreSQL', function () {
   it('carries a signed command to the node by a poke, and its ack and result back in one piece', async () => {
     const { port } = await start('gw-1');
     const leaf = await enrolled('story');
-    const { agent, welcome } = await openAgent({ port, leaf }, { capabilities: ['instance.snapshot'] });
+    const { agent, welcome } = await openAgent({ port, leaf });
     assert.equal(welcome.epoch, 1n);
     await enqueue('story', 'story/1');
     const received = await agent.expect('command');
@@ -148,8 +148,26 @@ describe('the gateway over PostgreSQL', function () {
     agent.send(resultOf('story/1', received));
     assert.equal((await agent.expect('resultReceipt')).commandId, 'story/1');
     assert.equal((await findCommand(used.db, 'story/1'))?.state, 'done');
-    const [node] = await used.db.query<{ labels: Record<string, string> }>({ text: `select labels from nodes where id = 'story'` });
-    assert.deepEqual(node?.labels, { 'bc.dev/cap.instance.snapshot': '1' }, 'SKEW-005');
+    agent.close();
+  });
+
+  it('SKEW-004 SKEW-005 SKEW-029 records version, highest protocol and capabilities as Hello says them, and labels the node', async () => {
+    const { port } = await start('gw-1');
+    const hello = { daemonVersion: '0.7.3', protoMin: 1, protoMax: 5, capabilities: ['instance.snapshot', 'devices.limits'] };
+    const { agent, welcome } = await openAgent({ port, leaf: await enrolled('newer') }, hello);
+    assert.equal(welcome.protocolVersion, 1, 'SKEW-002 the highest that both speak');
+    const rows = await used.db.query<Record<string, unknown>>({
+      text: `select s.daemon_version, s.proto_max, s.capabilities, n.labels from node_sessions s join nodes n on n.id = s.node_id
+             where s.node_id = 'newer'`,
+    });
+    assert.deepEqual(rows, [
+      {
+        daemon_version: '0.7.3',
+        proto_max: 5,
+        capabilities: ['instance.snapshot', 'devices.limits'],
+        labels: { 'bc.dev/cap.instance.snapshot': '1', 'bc.dev/cap.devices.limits': '1' },
+      },
+    ]);
     agent.close();
   });
 

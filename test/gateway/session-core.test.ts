@@ -3,7 +3,15 @@ import { fromBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { SessionCore } from '../../gateway/session/core.ts';
 import { rejectReasonName } from '../../gateway/session/read-frames.ts';
-import { AgentFrameSchema, bounds, CommandOutcome, CommandRejectReason, CommandRejectSchema, decodeMessage } from '../../proto/index.ts';
+import {
+  type AgentFrame,
+  AgentFrameSchema,
+  bounds,
+  CommandOutcome,
+  CommandRejectReason,
+  CommandRejectSchema,
+  decodeMessage,
+} from '../../proto/index.ts';
 import { type AgentFrameInit, helloFrame } from '../harness/agent.ts';
 import { MemoryStore, trustOf } from './memory-store.ts';
 
@@ -81,7 +89,30 @@ describe('the session state machine', () => {
     ]);
   });
 
-  it('FRM-005 passes over a frame case it does not know', () => {
+  type AgentCase = NonNullable<AgentFrame['frame']['case']>;
+
+  it('FRM-004 has a use for every frame case of a session', () => {
+    const said = { commandId: 'c', seq: 1n, bodySha256: new Uint8Array(32) };
+    const uses: Readonly<Record<Exclude<AgentCase, 'workloadTokenRequest'>, [frame: AgentFrameInit, effects: string[]]>> = {
+      hello: [helloFrame(), ['end second-hello']],
+      status: [{ frame: { case: 'status', value: { trustVersion: 7n } } }, ['report']],
+      commandAck: [{ frame: { case: 'commandAck', value: said } }, ['ack']],
+      commandReject: [{ frame: { case: 'commandReject', value: said } }, ['reject']],
+      commandResult: [{ frame: { case: 'commandResult', value: said } }, ['result']],
+      // Shown to nobody yet.
+      commandProgress: [{ frame: { case: 'commandProgress', value: { commandId: 'c', done: 1n } } }, []],
+      heartbeat: [{ frame: { case: 'heartbeat', value: { sequence: 1n } } }, ['send heartbeatAck']],
+      trustRefused: [{ frame: { case: 'trustRefused', value: { reason: 'no-roots' } } }, ['trustRefused']],
+    };
+    for (const [name, [frame, effects]] of Object.entries(uses)) {
+      const { core, fx } = opened();
+      fx.clear();
+      core.onFrame(frameOf(frame), 0, fx);
+      assert.deepEqual(fx.names(), effects, name);
+    }
+  });
+
+  it('FRM-005 SKEW-037 passes over a frame case it does not know', () => {
     const { core, fx } = opened();
     fx.clear();
     const unknown = fromBinary(AgentFrameSchema, Buffer.from([0xf2, 0x07, 0x02, 0x08, 0x01]));
@@ -194,7 +225,7 @@ describe('the session state machine', () => {
     assert.deepEqual(core.outstanding(0), ['c']);
   });
 
-  it('REV-013 sends RevocationNotice as the last frame', () => {
+  it('REV-013 FRM-011 sends RevocationNotice as the last frame', () => {
     const { core, fx } = opened();
     fx.clear();
     core.onRevoked({ serial: 'ab', reason: 'lost', revokedAt: 9 }, fx);
@@ -273,7 +304,7 @@ describe('the session state machine', () => {
     assert.throws(() => new SessionCore('n', terms, 0).onFrame(frameOf(helloFrame({ capabilities: ['No Good'] })), 0, fx), refused);
   });
 
-  it('names every reject reason of the protocol, and keeps the number of one it does not know', () => {
+  it('SKEW-037 names every reject reason of the protocol, and keeps the number of one it does not know', () => {
     assert.equal(rejectReasonName(CommandRejectReason.BAD_SIGNATURE), 'bad-signature');
     assert.equal(rejectReasonName(CommandRejectReason.UNSUPPORTED), 'unsupported');
     const newer = decodeMessage(CommandRejectSchema, Uint8Array.of(0x18, 99), 'agentFrame'); // field 3: reason

@@ -52,7 +52,7 @@ describe('bounds', () => {
     assert.throws(() => encodeMessage(HelloSchema, { daemonVersion }, 'hello'), isProtocolError('FRAME_TOO_LARGE'));
   });
 
-  it("BND-005 FRM-005 a newer peer's field survives decoding and encoding, and its frame case reads as none", () => {
+  it("BND-005 FRM-005 SKEW-037 a newer peer's field survives decoding and encoding, and its frame case reads as none", () => {
     const unknown = Uint8Array.from([0xfa, 0x3e, 0x03, 1, 2, 3]); // field 1007, three bytes
     const frame = decodeMessage(AgentFrameSchema, unknown, 'agentFrame');
     assert.equal(frame.frame.case, undefined);
