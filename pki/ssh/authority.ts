@@ -100,7 +100,7 @@ const sandboxTtl = Object.freeze({ min: 60, max: 15 * 60 });
 export const createBreakGlassAuthority = (options: SshAuthorityOptions): BreakGlassAuthority =>
   Object.freeze({
     ...createAuthority(options),
-    issueUserCertificate: (request: BreakGlassRequest) => {
+    issueUserCertificate: async (request: BreakGlassRequest) => {
       const { nodeId, ttlSeconds = hour } = request;
       assertTtl(ttlSeconds, { min: 1, max: Number.MAX_SAFE_INTEGER });
       const end = Math.min(options.now() + Math.min(ttlSeconds, hour) * 1_000, request.sessionEndsAt);
@@ -112,7 +112,7 @@ export const createBreakGlassAuthority = (options: SshAuthorityOptions): BreakGl
 export const createSandboxAuthority = (options: SshAuthorityOptions): SandboxAuthority =>
   Object.freeze({
     ...createAuthority(options),
-    issueUserCertificate: (request: SandboxRequest) => {
+    issueUserCertificate: async (request: SandboxRequest) => {
       const { instanceId, ttlSeconds, sessionEndsAt, sandboxExpiresAt } = request;
       assertTtl(ttlSeconds, sandboxTtl);
       const end = Math.min(options.now() + ttlSeconds * 1_000, sessionEndsAt, sandboxExpiresAt);
