@@ -241,7 +241,7 @@ describe('renewal', () => {
 
   it('C42 H-13 refuses while the CA has under ten minutes left, with a code that says try again', async () => {
     const end = bundle.nodeCa.certificate.notAfter;
-    const node = await enrol(used.db, 'ca-ends', end - hour);
+    const node = await enrol(used.db, 'ca-ends', { now: end - hour });
     now = end - 9 * minute;
     await assert.rejects(send(await renewal(node)), refused('CA_EXPIRED', /./, 'ca-expired'));
     now = end - 11 * minute;

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync, randomBytes, randomUUID } from 'node:crypto';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
+import type { NodeRole } from '../../domain/commands/kinds.ts';
 import { type Code, ControlError } from '../../domain/errors.ts';
 import { productionTimes } from '../../domain/rotation/gates.ts';
 import { day, hour } from '../../domain/time.ts';
@@ -37,7 +38,7 @@ export const newKey = () => generateKeyPairSync('ec', { namedCurve: 'P-256' });
 export type NodeKey = ReturnType<typeof newKey>;
 export const csrOf = (key: NodeKey): Promise<Uint8Array> => createCsr({ key: key.privateKey });
 
-export async function addNode(db: Database, id: string, role: 'node' | 'site' = 'node'): Promise<void> {
+export async function addNode(db: Database, id: string, role: NodeRole = 'node'): Promise<void> {
   await db.transaction(async (tx) => {
     assert.ok(await insertNodeRow(tx, { id, siteId: 'berlin', role, now: t0 }));
   });
@@ -51,10 +52,14 @@ export interface EnrolledNode {
 }
 
 /** A node with an issued certificate, without the detour of a token. */
-export async function enrol(db: Database, id: string, now = t0): Promise<EnrolledNode> {
+export async function enrol(
+  db: Database,
+  id: string,
+  { now = t0, role = 'node' }: { now?: number; role?: NodeRole } = {},
+): Promise<EnrolledNode> {
   const keys = await testBundle();
   const key = newKey();
-  await addNode(db, id);
+  await addNode(db, id, role);
   const certificate = await certify(db, { id, key, now });
   return { id, key, certificate, issuer: issuerOf(keys.nodeCa.spki) };
 }
