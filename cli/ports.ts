@@ -18,6 +18,8 @@ export interface Ports {
   rotation(): Promise<RotationPort>;
   /** Everything doctor finds; never fails because something is down. */
   examine(pki: string | null): Promise<Finding[]>;
+  /** The text of a support bundle. @throws INTERNAL when a secret would be in it */
+  supportBundle(facts: { readonly pki: string | null; readonly findings: readonly Finding[] }): Promise<string>;
   /** What Temporal alone knows of what waits. @throws UNAVAILABLE */
   stuckWorkflows(): Promise<StuckItem[]>;
   /** Why a run ended before it sent its commands; null while it runs, or when nobody knows. */
@@ -33,6 +35,11 @@ export function createPorts(io: CliIo): Ports {
     rotation: async () => (await import('./temporal-rotation.ts')).connectRotation(settings.temporalEnv()),
     examine: async (pki) =>
       (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, now: io.now }),
+    supportBundle: async ({ pki, findings }) => {
+      const [{ createSupportBundle }, { version }] = await Promise.all([import('./doctor/support-bundle.ts'), import('./program.ts')]);
+      const program = { version, node: process.versions.node, platform: process.platform, arch: process.arch };
+      return createSupportBundle({ settings, env: io.env, pki, findings, program, now: io.now() });
+    },
     runFailure: async (workflowId) => (await import('./run-failure.ts')).findRunFailure(settings.temporalEnv(), workflowId),
     stuckWorkflows: async () => {
       const [{ connectTemporal }, { createOperatorWorkflows }] = await Promise.all([

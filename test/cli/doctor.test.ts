@@ -72,7 +72,7 @@ describe('doctor, the key bundle', () => {
     assert.equal(finding.fix, 'better-compute pki renew-ca --ca node');
   });
 
-  it('DOC-006, DOC-007, DOC-014 pki.rotation after the add, with how many nodes have the version', async () => {
+  it('ROT-014 ROT-029 DOC-006, DOC-007, DOC-014 pki.rotation after the add, with how many nodes have the version', async () => {
     const added = await addCommandRoot(bundle, { rotationId: 'r1', now });
     const rotating = encodeBundle(added.bundle, { secret });
     const finding = only(judge({ text: rotating, fleet: { version: 7, connected: 5, behind: 2 } }), 'pki.rotation');
@@ -85,7 +85,7 @@ describe('doctor, the key bundle', () => {
     );
   });
 
-  it('DOC-008 pki.rotation after the switch', async () => {
+  it('ROT-014 DOC-008 pki.rotation after the switch', async () => {
     const added = await addCommandRoot(bundle, { rotationId: 'r1', now });
     const switched = switchCommandRoot(added.bundle, { rotationId: 'r1', now: now + minute });
     const finding = only(judge({ text: encodeBundle(switched.bundle, { secret }) }), 'pki.rotation');
@@ -205,6 +205,27 @@ describe('better-compute doctor', function () {
     ]);
   });
 
+  it('DOC-001 looks at the bundle that --pki names, and at no other', async () => {
+    const home = scratchFolder();
+    writeFileSync(
+      join(home, 'pki.json'),
+      encodeBundle(await createBundle({ trustDomain: 'compute.example.com', now: Date.now() }), { secret }),
+    );
+    writeFileSync(join(home, 'broken.json'), '{"format": "better-comp');
+    const lookAt = (pki: string | null): Promise<Finding[]> =>
+      examine({
+        settings: settingsOf({ BETTER_COMPUTE_HOME: home, BETTER_COMPUTE_SECRET: secret }),
+        pki,
+        nodeVersion: '20.20.0',
+        now: Date.now,
+      });
+    assert.match(
+      only(await lookAt(join(home, 'broken.json')), 'pki.unreadable').message,
+      /broken\.json cannot be read: the key bundle is not JSON/,
+    );
+    assert.deepEqual(brief(await lookAt(null)), ['error database.unknown', 'error temporal.unreachable']);
+  });
+
   it('exits 1 with an error, the worst first; 0 without', async () => {
     const findings: Finding[] = [
       { id: 'a', severity: 'ok', message: 'fine', fix: '' },
@@ -212,12 +233,15 @@ describe('better-compute doctor', function () {
     ];
     const io = createTestIo();
     await assert.rejects(
-      doctorRun({ json: false, pki: null }, createTestPorts(io, { examine: async () => findings })),
+      doctorRun({ json: false, pki: null, supportBundle: null }, createTestPorts(io, { examine: async () => findings })),
       (error: QuietExit) => error instanceof QuietExit && error.exitCode === 1,
     );
     assert.equal(io.stdout(), 'error    b: broken\n         fix: mend it\nok       a: fine\n');
     const healthy = createTestIo();
-    await doctorRun({ json: true, pki: null }, createTestPorts(healthy, { examine: async () => findings.slice(0, 1) }));
+    await doctorRun(
+      { json: true, pki: null, supportBundle: null },
+      createTestPorts(healthy, { examine: async () => findings.slice(0, 1) }),
+    );
     assert.deepEqual(healthy.json(), { healthy: true, findings: findings.slice(0, 1) });
   });
 

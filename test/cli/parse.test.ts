@@ -111,7 +111,8 @@ const accepted: readonly [string, Make, string[], unknown][] = [
   ],
   ['commands show', make(newCommandsShow), ['command/x'], { json: false, id: 'command/x' }],
   ['stuck', make(newStuck), [], { json: false }],
-  ['doctor', make(newDoctor), ['--pki', 'p'], { json: false, pki: 'p' }],
+  ['doctor', make(newDoctor), ['--pki', 'p'], { json: false, pki: 'p', supportBundle: null }],
+  ['doctor', make(newDoctor), ['--support-bundle', 's.json'], { json: false, pki: null, supportBundle: 's.json' }],
   ['completion', make((run) => newCompletion(run as never)), ['zsh'], 'zsh'],
 ];
 
