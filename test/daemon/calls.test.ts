@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { backoffLimits, freshBackoff, nextDial } from '../../daemon/transport/backoff.ts';
 import { refusalFacts, refusalOf } from '../../daemon/transport/grpc-status.ts';
 import { createMessageCutter } from '../../daemon/transport/message-cutter.ts';
+import { nextBeatMs } from '../../daemon/transport/session-stream.ts';
 import { day, hour, minute } from '../../domain/time.ts';
 
 describe('calls to the gateway, and when to make them', () => {
@@ -44,6 +45,20 @@ describe('calls to the gateway, and when to make them', () => {
       assert.equal(buckets.size, 10);
       assert.ok(Math.max(...buckets.values()) <= 2 * 50);
     });
+  });
+
+  it('B43 500 daemons that started in one tick are out of step after three beats, and go further apart', () => {
+    const daemons = Array.from({ length: 500 }, () => ({ at: 0 }));
+    let fullest = 500;
+    for (let beat = 1; beat <= 3; beat += 1) {
+      for (const daemon of daemons) daemon.at += nextBeatMs(15_000, Math.random);
+      const buckets = new Map<number, number>();
+      for (const { at } of daemons) buckets.set(Math.floor(at / 500), (buckets.get(Math.floor(at / 500)) ?? 0) + 1);
+      const now = Math.max(...buckets.values());
+      assert.ok(now < 500 / 3, `${now} of 500 within half a second of beat ${beat}`);
+      fullest = now;
+    }
+    assert.ok(fullest < 500 / 4, `${fullest} of 500 within half a second of the third beat`);
   });
 
   it('BND-002 TRN-019 what the gateway sends is refused by its prefix, in words about the gateway', () => {

@@ -13,7 +13,7 @@ describe('the way to the gateway', () => {
   const stage = setStage();
 
   describe('noticing that nobody is there', () => {
-    it('B26 TRN-028 a path that swallows everything: two PINGs without an answer, and it dials anew', async () => {
+    it('B26 B32 TRN-028 a path that swallows everything: two PINGs without an answer, and it dials anew', async () => {
       const gateway = await stage.gatewayWith();
       const proxy = await startTcpProxy(gateway.port);
       stage.running.push({ stop: () => proxy.close() });

@@ -217,7 +217,7 @@ describe('the command queue', () => {
     assert.deepEqual(poked, [['poke-a'], ['poke-b']]);
   });
 
-  it('expires what was not taken, and what was taken but never answered, each at its time', async () => {
+  it('B50 expires what was not taken, and what was taken but never answered, each at its time', async () => {
     await used.db.query({ text: 'update node_commands set state = 5 where state < 2' });
     await addNode(used.db, 'expires');
     const [open, acked] = [command('expires'), command('expires')];
