@@ -1,0 +1,234 @@
+/** A real sshd as judge: with our authority, lists and principals it lets in whom a certificate names, and nobody else. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { type BreakGlassRequest, createKrl, parseSshKeyLine, sshCertAuthorityLine, sshTrustFiles } from '../../../pki/ssh/index.ts';
+import { scratchFolder } from '../../harness/scratch.ts';
+import { createTestAuthorities, hasSshKeygen, minute, sshdPath } from './support.ts';
+
+const account = userInfo().username;
+
+const freePort = async (): Promise<number> => {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+};
+
+const canConnect = (port: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1');
+    const answer = (is: boolean): void => {
+      socket.destroy();
+      resolve(is);
+    };
+    socket.once('connect', () => answer(true)).once('error', () => answer(false));
+  });
+
+const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 'win32';
+
+(missing ? describe.skip : describe)('pki/ssh oracle: sshd (skipped where openssh-server is absent)', function () {
+  this.timeout(60_000);
+  let clockOffset = 0;
+  const { breakGlass, sandbox } = createTestAuthorities('ed25519', () => Date.now() + clockOffset);
+  const stranger = createTestAuthorities('ed25519', Date.now).breakGlass;
+  let folder: string;
+  let userKey: string;
+  const daemons: ChildProcess[] = [];
+  const file = (name: string, content: string | Uint8Array, mode = 0o600): string => {
+    const path = join(folder, name);
+    writeFileSync(path, content, { mode });
+    return path;
+  };
+  const makeKey = (name: string): string => {
+    const path = join(folder, name);
+    assert.equal(spawnSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-C', name, '-f', path]).status, 0);
+    return path;
+  };
+  const publicLine = (path: string): string => readFileSync(`${path}.pub`, 'utf8').trimEnd();
+
+  interface Daemon {
+    readonly port: number;
+    readonly krl: string;
+  }
+
+  /** A machine that trusts one authority, for our account at one place, and presents a host certificate. */
+  const startDaemon = async (name: string, { ca, host }: { ca: typeof breakGlass | typeof sandbox; host: string }): Promise<Daemon> => {
+    const trust = sshTrustFiles({ caPublicKey: ca.publicKey, account, place: name });
+    const hostKey = makeKey(`${name}-host`);
+    const issued = await ca.issueHostCertificate({
+      publicKey: publicLine(hostKey),
+      principals: [host],
+      keyId: name,
+      validBefore: Date.now() + 60 * minute,
+    });
+    const krl = file(`${name}-krl`, createKrl({ version: 1n, generatedAt: Date.now(), comment: '', certificates: [], keys: [] }).bytes);
+    const port = await freePort();
+    const config = file(
+      `${name}-sshd`,
+      [
+        `Port ${port}`,
+        'ListenAddress 127.0.0.1',
+        `HostKey ${hostKey}`,
+        `HostCertificate ${file(`${name}-host-cert.pub`, `${issued.certificate}\n`)}`,
+        `TrustedUserCAKeys ${file(`${name}-ca`, trust.trustedUserCaKeys)}`,
+        `AuthorizedPrincipalsFile ${file(`${name}-principals`, trust.authorizedPrincipals, 0o644)}`,
+        `RevokedKeys ${krl}`,
+        'AuthorizedKeysFile none',
+        'PasswordAuthentication no',
+        'KbdInteractiveAuthentication no',
+        'PermitRootLogin prohibit-password',
+        'UsePAM no',
+        'StrictModes no',
+        'PidFile none',
+        'PrintMotd no',
+      ].join('\n'),
+    );
+    const child = spawn(sshdPath as string, ['-D', '-e', '-f', config], { stdio: ['ignore', 'ignore', 'pipe'] });
+    let log = '';
+    child.stderr.on('data', (data) => (log += data));
+    daemons.push(child);
+    for (let attempt = 0; !(await canConnect(port)); attempt++) {
+      assert.ok(attempt < 200 && child.exitCode === null, `sshd does not start: ${log}`);
+      await setTimeout(25);
+    }
+    return { port, krl };
+  };
+
+  let node: Daemon;
+  let guest: Daemon;
+  let knownHosts: string;
+  before(async () => {
+    folder = scratchFolder();
+    if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true });
+    userKey = makeKey('user');
+    knownHosts = file(
+      'known_hosts',
+      sshCertAuthorityLine({ caPublicKey: breakGlass.publicKey, host: 'node_1' }) +
+        sshCertAuthorityLine({ caPublicKey: sandbox.publicKey, host: 'i-1' }),
+    );
+    [node, guest] = [
+      await startDaemon('node_1', { ca: breakGlass, host: 'node_1' }),
+      await startDaemon('i-1', { ca: sandbox, host: 'i-1' }),
+    ];
+  });
+  after(async () => {
+    for (const child of daemons) {
+      const ended = once(child, 'exit');
+      child.kill('SIGTERM');
+      await ended;
+    }
+  });
+
+  interface Login {
+    readonly to: Daemon;
+    readonly certificate: string;
+    readonly host?: string;
+  }
+
+  /** What a command that prints "in" prints there, and what ssh says. Not blocking: sshd logs to this process. */
+  const login = async ({ to, certificate, host = 'node_1' }: Login): Promise<{ out: string; err: string }> => {
+    const options = [
+      `CertificateFile=${file('user-cert.pub', `${certificate}\n`)}`,
+      'IdentitiesOnly=yes',
+      'IdentityAgent=none',
+      'BatchMode=yes',
+      `HostKeyAlias=${host}`,
+      `UserKnownHostsFile=${knownHosts}`,
+      'GlobalKnownHostsFile=none',
+      'StrictHostKeyChecking=yes',
+      'ConnectTimeout=20',
+    ].flatMap((option) => ['-o', option]);
+    const child = spawn('ssh', ['-F', 'none', '-p', String(to.port), '-i', userKey, ...options, `${account}@127.0.0.1`, 'echo in']);
+    let [out, err] = ['', ''];
+    child.stdout.on('data', (data) => (out += data));
+    child.stderr.on('data', (data) => (err += data));
+    await once(child, 'close');
+    return { out: out.trim(), err };
+  };
+  const request = (change: Partial<BreakGlassRequest> = {}): BreakGlassRequest => ({
+    publicKey: publicLine(userKey),
+    account,
+    nodeId: 'node_1',
+    keyId: 'ada',
+    sessionEndsAt: Date.now() + 60 * minute,
+    ...change,
+  });
+  const issue = (change: Partial<BreakGlassRequest> = {}, ca = breakGlass) => ca.issueUserCertificate(request(change));
+  const sandboxed = (): Promise<{ certificate: string }> =>
+    sandbox.issueUserCertificate({ ...request(), instanceId: 'i-1', ttlSeconds: 60, sandboxExpiresAt: Date.now() + 60 * minute });
+  const refused = async (attempt: Login): Promise<void> => {
+    const { out, err } = await login(attempt);
+    assert.equal(out, '');
+    assert.match(err, /Permission denied \(publickey\)/);
+  };
+
+  it('lets in whom the certificate names', async () => {
+    const { out, err } = await login({ to: node, certificate: (await issue()).certificate });
+    assert.equal(out, 'in', err);
+  });
+
+  it('SSH-004 refuses a certificate for another node', async () => {
+    await refused({ to: node, certificate: (await issue({ nodeId: 'node_2' })).certificate });
+  });
+
+  it('SBX-007 neither authority opens what the other is for', async () => {
+    const forGuest = (await sandboxed()).certificate;
+    assert.equal((await login({ to: guest, host: 'i-1', certificate: forGuest })).out, 'in');
+    await refused({ to: node, certificate: forGuest });
+    await refused({ to: guest, host: 'i-1', certificate: (await issue({ nodeId: 'i-1' })).certificate });
+  });
+
+  it('refuses a certificate of a stranger, and one that has expired', async () => {
+    await refused({ to: node, certificate: (await issue({}, stranger)).certificate });
+    clockOffset = -61 * minute;
+    const expired = await issue({ sessionEndsAt: Date.now() });
+    clockOffset = 0;
+    await refused({ to: node, certificate: expired.certificate });
+  });
+
+  it('runs the command the certificate forces', async () => {
+    assert.equal((await login({ to: node, certificate: (await issue({ forceCommand: 'echo forced' })).certificate })).out, 'forced');
+  });
+
+  it('refuses a certificate from an address that it does not name', async () => {
+    assert.equal((await login({ to: node, certificate: (await issue({ sourceAddresses: ['127.0.0.0/8'] })).certificate })).out, 'in');
+    await refused({ to: node, certificate: (await issue({ sourceAddresses: ['192.0.2.1/32'] })).certificate });
+  });
+
+  it('refuses a revoked serial as soon as the list says so, and no other', async () => {
+    const [gone, kept] = [await issue(), await issue()];
+    const authority = parseSshKeyLine(breakGlass.publicKey);
+    const { bytes } = createKrl({
+      version: 2n,
+      generatedAt: Date.now(),
+      comment: 'ours',
+      certificates: [{ authority, serials: [gone.serial], keyIds: [] }],
+      keys: [],
+    });
+    assert.equal((await login({ to: node, certificate: gone.certificate })).out, 'in');
+    writeFileSync(node.krl, bytes);
+    await refused({ to: node, certificate: gone.certificate });
+    assert.equal((await login({ to: node, certificate: kept.certificate })).out, 'in');
+  });
+
+  it('a client that pins by @cert-authority takes a certified host under its own name only', async () => {
+    const certificate = (await sandboxed()).certificate;
+    for (const [to, host] of [
+      [guest, 'node_1'],
+      [node, 'i-1'],
+      [guest, 'i-2'],
+    ] as const) {
+      const { out, err } = await login({ to, host, certificate });
+      assert.equal(out, '');
+      assert.match(err, /Host key verification failed/);
+    }
+  });
+});
