@@ -4,6 +4,7 @@
  */
 import { create, type DescMessage, fromBinary, type MessageInitShape, type MessageShape, toBinary } from '@bufbuild/protobuf';
 import { type Bound, bounds } from './bounds.ts';
+import { holdsTooManyFields, maxMessageFields } from './field-count.ts';
 
 export type ProtocolErrorCode = 'FRAME_TOO_LARGE' | 'INVALID_FRAME';
 
@@ -22,9 +23,11 @@ function checkBound(name: string, size: number, bound: Bound): void {
   }
 }
 
-/** @throws ProtocolError FRAME_TOO_LARGE above the bound, INVALID_FRAME when the bytes do not decode */
+/** @throws ProtocolError FRAME_TOO_LARGE above the bound, INVALID_FRAME when the bytes do not decode, or hold too many fields */
 export function decodeMessage<D extends DescMessage>(schema: D, bytes: Uint8Array, bound: Bound): MessageShape<D> {
   checkBound(schema.name, bytes.length, bound);
+  if (holdsTooManyFields(schema, bytes))
+    throw new ProtocolError('INVALID_FRAME', `${schema.name} holds more than ${maxMessageFields} fields`);
   try {
     return fromBinary(schema, bytes);
   } catch (cause) {
