@@ -3,50 +3,49 @@ import type { Database } from '../drizzle/client.ts';
 import type { PkiBundle } from '../pki/bundle/types.ts';
 import type { GatewayServices } from './gateway-port.ts';
 import { joinNode } from './join.ts';
+import { type JoinCrypto, pkiJoinCrypto } from './join-crypto.ts';
 import type { ServiceLog } from './log.ts';
-import type { NodeAuthority } from './node-certs.ts';
 import { renewCertificate } from './renew.ts';
 import { brokerWorkloadToken } from './workload-broker.ts';
 import type { WorkloadSettings } from './workload-keys.ts';
 
-export interface GatewayServicesOptions {
+/** The keys, asked for at every request, so that a new bundle counts at once: a bundle, or what pkiJoinCrypto made of one. */
+type Keys = { readonly bundle: () => PkiBundle; readonly crypto?: never } | { readonly crypto: () => JoinCrypto; readonly bundle?: never };
+
+export type GatewayServicesOptions = Keys & {
   readonly db: Database;
-  /** Asked at every request: a new bundle counts at once. */
-  readonly bundle: () => PkiBundle;
   /** null or absent: this deployment issues no workload tokens. */
   readonly workload?: WorkloadSettings | null;
   readonly log: ServiceLog;
   readonly now: () => number;
-}
+};
 
-const authorityOf = ({ nodeCa }: PkiBundle): NodeAuthority => ({
-  certificate: nodeCa.certificate.der,
-  spki: nodeCa.spki,
-  signer: nodeCa.signer(),
-});
+/** Made once for each bundle: keys are looked up at every request, and change with the bundle. */
+const cryptoOf = (bundle: () => PkiBundle): (() => JoinCrypto) => {
+  const made = new WeakMap<PkiBundle, JoinCrypto>();
+  return () => {
+    const keys = bundle();
+    const { trustDomain, nodeCa, joinSigning, joinEncryption } = keys;
+    const known =
+      made.get(keys) ?? pkiJoinCrypto({ trustDomain, nodeCa, signingKey: joinSigning, encryptionKey: joinEncryption.privateKey });
+    made.set(keys, known);
+    return known;
+  };
+};
 
-export function createGatewayServices({ db, bundle, workload = null, log, now }: GatewayServicesOptions): GatewayServices {
+export function createGatewayServices({ db, workload = null, log, now, ...keys }: GatewayServicesOptions): GatewayServices {
+  const crypto = keys.crypto ?? cryptoOf(keys.bundle);
   return {
     join(request) {
-      const keys = bundle();
-      return joinNode(request, {
-        db,
-        log,
-        now: now(),
-        trustDomain: keys.trustDomain,
-        nodeCa: authorityOf(keys),
-        joinSigner: keys.joinSigning.signer(),
-        joinEncryption: keys.joinEncryption,
-      });
+      const { anchors: _anchors, ...rest } = crypto();
+      return joinNode(request, { db, log, now: now(), ...rest });
     },
     renew(request, peer) {
-      const keys = bundle();
-      const anchors = keys.nodeCa.certificates.map((certificate) => certificate.der);
-      return renewCertificate(request, peer, { db, log, now: now(), trustDomain: keys.trustDomain, nodeCa: authorityOf(keys), anchors });
+      const { trustDomain, nodeCa, anchors } = crypto();
+      return renewCertificate(request, peer, { db, log, now: now(), trustDomain, nodeCa, anchors });
     },
     workloadToken(request, peer) {
-      const { trustDomain, nodeCa } = bundle();
-      const anchors = nodeCa.certificates.map((certificate) => certificate.der);
+      const { trustDomain, nodeCa, anchors } = crypto();
       return brokerWorkloadToken(request, peer, { db, log, now: now(), trustDomain, nodeCa: nodeCa.spki, anchors, settings: workload });
     },
   };

@@ -30,7 +30,7 @@ const layers: Readonly<Record<string, Layer>> = {
   pki: {
     values: ['domain', 'proto'],
     outside: [crypto, protobuf],
-    why: 'bytes in, decisions out: a file or a socket in here would make trust depend on where it runs',
+    why: 'bytes in, decisions out, no cryptography but node:crypto (KEY-006): a file or a socket in here would make trust depend on where it runs',
   },
   drizzle: {
     values: ['domain'],
@@ -46,7 +46,7 @@ const layers: Readonly<Record<string, Layer>> = {
     values: ['domain', 'proto', 'pki/x509', 'pki/envelope', 'drizzle', 'runtime', 'services/processes.ts'],
     types: ['pki', 'services'],
     outside: 'any',
-    why: 'it relays and can forge nothing: it verifies, reads sessions and dispatch, and reaches the control plane through one port',
+    why: 'it relays and can forge nothing, for it holds no key of the bundle (KEY-013): it verifies, reads sessions and dispatch, and reaches the control plane through one port',
   },
   daemon: {
     values: ['domain', 'proto', 'pki', 'runtime'],
@@ -80,6 +80,11 @@ const layers: Readonly<Record<string, Layer>> = {
     types: ['pki'],
     outside: 'any',
     why: 'the edge of every process: configuration, log, health, life, connections; no rule of the domain lives here',
+  },
+  config: {
+    values: ['domain', 'pki', 'services', 'runtime'],
+    outside: [/^node:url$/],
+    why: 'a deployment in code: it names what options are made of, and decides nothing itself',
   },
   cli: {
     values: [

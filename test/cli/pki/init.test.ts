@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey } from 'node:crypto';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
-import { openBundle } from '../../../pki/bundle/index.ts';
+import { keyNames, openBundle } from '../../../pki/bundle/index.ts';
 import { spkiOf } from '../../../pki/x509/index.ts';
 import { trustDomain } from '../../pki/support.ts';
 import { type Bench, createBench, flagsOf } from './harness.ts';
@@ -36,6 +36,17 @@ describe('better-compute pki init', () => {
       err: `error: ${bench.path('pki.json')} already exists: it is never overwritten\nhint: look at the current state first; the message names the step that comes next\n`,
     });
     assert.deepEqual(readFileSync(bench.path('pki.json')), before);
+  });
+
+  it('KEY-002 KEY-010 CLI-003 one file holds every key of the table, each with its private half, and a second run adds none', async () => {
+    await bench.run(...init);
+    const bundle = bench.bundle();
+    for (const name of keyNames) assert.ok(bundle[name]?.privateKey !== undefined, name);
+    assert.equal(bundle.commandSigning?.privateKey?.asymmetricKeyType, 'ec');
+    const before = readFileSync(bench.path('pki.json'), 'utf8');
+    assert.equal((await bench.run(...init)).exitCode, 4);
+    assert.equal(readFileSync(bench.path('pki.json'), 'utf8'), before);
+    assert.deepEqual(readdirSync(bench.folder), ['pki.json']);
   });
 
   it('CLI-008 without a secret it is MISSING_ENV, and there is no file', async () => {

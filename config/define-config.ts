@@ -1,0 +1,134 @@
+/**
+ * A deployment in code: the options that its processes are made of, as the default export of one module (KEY-047).
+ *
+ *   export default defineConfig(() => ({ pki: { nodeCa, join, commandSigning }, tunnels, modules: [auditModule({ signer })] }));
+ *
+ * Options are judged once, whole, before anything starts: every problem is named, an unknown name with the nearest known one. The
+ * processes of this project build the same options from the environment; the module is for deployments that compose their own.
+ */
+import { pathToFileURL } from 'node:url';
+import { ControlError } from '../domain/errors.ts';
+import type { Authority, CommandRoot } from '../pki/bundle/types.ts';
+import type { TunnelsOptions } from '../pki/exec/index.ts';
+import { nearestName } from '../runtime/nearest.ts';
+import type { JoinCrypto } from '../services/join-crypto.ts';
+
+export interface PkiOptions {
+  /** What the gateway role believes agents by, and whose rows of node_certs it follows (KEY-030). */
+  readonly nodeCa: Authority;
+  /** From pkiJoinCrypto (KEY-031). */
+  readonly join: JoinCrypto;
+  /** Certifies worker keys, which sign every command. Absent: no command can be enqueued, for there is no unsigned path (KEY-032). */
+  readonly commandSigning?: CommandRoot | undefined;
+  /** Lowest trust version to publish. */
+  readonly trustVersion?: number;
+}
+
+export interface DeploymentModule {
+  readonly name: string;
+}
+
+export interface DeploymentOptions {
+  readonly pki: PkiOptions;
+  /** From tunnelsOptions (KEY-033). */
+  readonly tunnels?: TunnelsOptions;
+  readonly modules?: readonly DeploymentModule[];
+}
+
+const marker = Symbol.for('better-compute.config');
+
+export interface DeploymentConfig {
+  readonly [marker]: () => DeploymentOptions | Promise<DeploymentOptions>;
+}
+
+/** Marks options as a deployment's. Nothing is evaluated before `initialise`. */
+export const defineConfig = (options: () => DeploymentOptions | Promise<DeploymentOptions>): DeploymentConfig =>
+  Object.freeze({ [marker]: options });
+
+/**
+ * Evaluates and judges the options.
+ *
+ * @throws INVALID_CONFIG when it is no config, or naming every option that is missing, unknown or of the wrong kind; what the options
+ *   themselves throw
+ */
+export async function initialise(config: unknown): Promise<Readonly<DeploymentOptions>> {
+  const evaluate = (config as Partial<DeploymentConfig> | null)?.[marker];
+  if (typeof evaluate !== 'function') {
+    throw new ControlError('INVALID_CONFIG', 'the default export is no deployment: export default defineConfig(() => ({ … }))', {
+      details: { reason: 'no-config' },
+    });
+  }
+  const options: unknown = await evaluate();
+  const problems = problemsOf(options);
+  if (problems.length === 0) return Object.freeze(options as DeploymentOptions);
+  throw new ControlError('INVALID_CONFIG', `the deployment's options are not valid: ${problems.join('; ')}`, {
+    details: { reason: 'options', problems },
+  });
+}
+
+/** Loads the module at `path` and initialises its default export. @throws INVALID_CONFIG when there is none */
+export async function loadConfig(path: string): Promise<Readonly<DeploymentOptions>> {
+  const loaded = (await import(pathToFileURL(path).href)) as { default?: unknown };
+  return initialise(loaded.default);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+const isObject = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const known = Object.freeze({
+  '': ['pki', 'tunnels', 'modules'],
+  pki: ['nodeCa', 'join', 'commandSigning', 'trustVersion'],
+});
+
+/** Everything at once. What is an object came from a function that checked it; here it is only told from a stranger. */
+function problemsOf(options: unknown): string[] {
+  if (!isObject(options)) return ['they are no object'];
+  const { pki, tunnels, modules } = options;
+  return [
+    ...unknownNames('', options),
+    ...(isObject(pki) ? pkiProblems(pki) : ['pki is missing']),
+    ...(tunnels === undefined || (isObject(tunnels) && isObject(tunnels['issuer'])) ? [] : ['tunnels must come from tunnelsOptions']),
+    ...moduleProblems(modules),
+  ];
+}
+
+function pkiProblems(pki: Fields): string[] {
+  const { nodeCa, join, commandSigning, trustVersion } = pki;
+  const hasCa = isObject(nodeCa) && isObject(nodeCa['certificate']);
+  const hasJoin = isObject(join) && isObject(join['joinSigner']) && isObject(join['nodeCa']);
+  const sameCa =
+    hasCa && hasJoin && Buffer.from(nodeCa['spki'] as Uint8Array).equals((join['nodeCa'] as PkiOptions['join']['nodeCa']).spki);
+  return [
+    ...unknownNames('pki', pki),
+    ...(hasCa ? [] : ['pki.nodeCa must be the node CA of a bundle: without it no agent can be believed']),
+    ...(hasJoin ? [] : ['pki.join must come from pkiJoinCrypto']),
+    ...(hasCa && hasJoin && !sameCa ? ['pki.join certifies by another node CA than pki.nodeCa'] : []),
+    ...(commandSigning === undefined || (isObject(commandSigning) && isObject(commandSigning['certificate']))
+      ? []
+      : ['pki.commandSigning must be a command-signing root']),
+    ...(trustVersion === undefined || (Number.isSafeInteger(trustVersion) && (trustVersion as number) >= 0)
+      ? []
+      : ['pki.trustVersion must be a whole number']),
+  ];
+}
+
+function moduleProblems(modules: unknown): string[] {
+  if (modules === undefined) return [];
+  if (!Array.isArray(modules)) return ['modules must be a list'];
+  const names = modules.map((module: unknown) => (isObject(module) && typeof module['name'] === 'string' ? module['name'] : null));
+  const twice = names.find((name, at) => name !== null && names.indexOf(name) !== at);
+  return [
+    ...names.flatMap((name, at) => (name === null ? [`modules[${at}] is no module`] : [])),
+    ...(twice === undefined ? [] : [`module ${twice} is there twice`]),
+  ];
+}
+
+function unknownNames(path: keyof typeof known, value: Fields): string[] {
+  const prefix = path === '' ? '' : `${path}.`;
+  return Object.keys(value)
+    .filter((name) => !known[path].includes(name))
+    .map((name) => {
+      const nearest = nearestName(name, known[path]);
+      return `${prefix}${name} is no option${nearest === null ? '' : `: did you mean ${prefix}${nearest}?`}`;
+    });
+}

@@ -1,0 +1,20 @@
+/**
+ * A deployment in code: everything the options are made of, under one roof (KEY-027 to KEY-035, KEY-047, KEY-048).
+ *
+ * What it does not do: start processes. Whoever composes their own hands the options to createGatewayServices, createWorkerKeyring
+ * and the listeners, as api/main.ts and workers/signing.ts do from the environment.
+ */
+export { type ExecTicketIssuerOptions, execTicketIssuer, type TunnelsOptions, tunnelsOptions } from '../pki/exec/index.ts';
+export { type AuditModule, auditModule } from '../services/audit-module.ts';
+export { createGatewayServices } from '../services/gateway-services.ts';
+export { type JoinCrypto, type PkiJoinCryptoOptions, pkiJoinCrypto } from '../services/join-crypto.ts';
+export {
+  type DeploymentConfig,
+  type DeploymentModule,
+  type DeploymentOptions,
+  defineConfig,
+  initialise,
+  loadConfig,
+  type PkiOptions,
+} from './define-config.ts';
+export { defaultBundlePath, loadPkiBundle } from './load-pki-bundle.ts';
