@@ -47,7 +47,7 @@ const repeats = 4;
 export function judge(target: Target, input: Uint8Array): { fault: Fault | null; accepted: boolean } {
   const first = observe(target, input);
   const fault = (kind: Fault['kind'], what: string) => ({
-    fault: { target: target.name, kind, what, input: Uint8Array.from(input) },
+    fault: { target: target.name, kind, what, input: new Uint8Array(input) },
     accepted: false,
   });
   if (first.error !== null) {
@@ -72,7 +72,7 @@ interface Observation {
 
 function observe({ run }: Target, input: Uint8Array): Observation {
   // Its own copy: a decoder that writes into what it was given would change the corpus.
-  const handed = Uint8Array.from(input);
+  const handed = new Uint8Array(input);
   const before = heldBytes();
   const startedAt = process.cpuUsage();
   let error: unknown = null;

@@ -7,7 +7,6 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
@@ -51,9 +50,9 @@ function runTarget(name: string, { seconds, seed }: { seconds: number; seed: num
   const board = createBoard();
   const lastInput = (): Uint8Array => Uint8Array.from(board.bytes.subarray(0, board.counts[0]));
   return new Promise((resolve) => {
-    const worker = new Worker(new URL('./fuzz-child.ts', import.meta.url), {
+    const worker = new Worker(new URL('./thread.mjs', import.meta.url), {
       workerData: { name, seconds, seed, board: board.counts.buffer },
-      execArgv: ['--import', createRequire(import.meta.url).resolve('tsx')],
+      execArgv: [],
       resourceLimits: { maxOldGenerationSizeMb: heapMb },
     });
     let seen = -1;
