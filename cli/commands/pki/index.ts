@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { findGroup } from '../../command.ts';
 import type { CliIo } from '../../io.ts';
 import { createPorts, type Ports } from '../../ports.ts';
+import { newRotationVerify, rotationVerifyRun } from '../rotation/verify.ts';
 import { newPkiAddSandboxCa, pkiAddSandboxCaRun } from './add-sandbox-ca.ts';
 import { createPkiPorts, type PkiPorts } from './deployment.ts';
 import { newPkiInit, pkiInitRun } from './init.ts';
@@ -15,7 +16,7 @@ import { newPkiTrustVersion, pkiTrustVersionRun } from './trust-version.ts';
 
 export function register(program: Command, io: CliIo, ports: Ports | PkiPorts = createPorts(io)): void {
   const pkiPorts = 'deployment' in ports ? ports : createPkiPorts(ports);
-  findGroup(program, 'pki', "The deployment's keys: create, show, seal, issue, renew, rotate")
+  const pki = findGroup(program, 'pki', "The deployment's keys: create, show, seal, issue, renew, rotate")
     .addCommand(newPkiInit((options) => pkiInitRun(options, pkiPorts)))
     .addCommand(newPkiShow((options) => pkiShowRun(options, pkiPorts)))
     .addCommand(newPkiReseal((options) => pkiResealRun(options, pkiPorts)))
@@ -24,4 +25,5 @@ export function register(program: Command, io: CliIo, ports: Ports | PkiPorts = 
     .addCommand(newPkiAddSandboxCa((options) => pkiAddSandboxCaRun(options, pkiPorts)))
     .addCommand(newPkiRotateCommandRoot(pkiPorts, (options) => pkiRotateCommandRootRun(options, pkiPorts)))
     .addCommand(newPkiTrustVersion((options) => pkiTrustVersionRun(options, pkiPorts)));
+  findGroup(pki, 'rotation', 'The evidence of a rotation').addCommand(newRotationVerify((options) => rotationVerifyRun(options, ports)));
 }

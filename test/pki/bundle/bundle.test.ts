@@ -235,7 +235,7 @@ describe('a new bundle', () => {
     }
   });
 
-  it('H-19 refuses a root whose id is not its hash, a signing root it does not have and a rotation of strangers', () => {
+  it('H-19 ROT-033 refuses a root whose id is not its hash, a signing root it does not have and a rotation of strangers', () => {
     const ghost = 'ab'.repeat(32);
     const cases: [(d: OpenDocument) => void, RegExp][] = [
       [(d) => (d.commandRoots.roots[0].id = ghost), /id is not the SHA-256 of its certificate/],

@@ -25,6 +25,7 @@ const tampered: Readonly<Record<string, readonly [Code, string, RegExp]>> = {
   'republish-ordered': ['INVALID_CONFIG', 'public-half-changed', restore],
   'node-ca-exchanged': ['INVALID_CONFIG', 'public-half-changed', restore],
   'node-ca-certificate-appended': ['INVALID_CONFIG', 'public-half-changed', restore],
+  'renewed-ca-order-exchanged': ['INVALID_CONFIG', 'public-half-changed', restore],
   'serving-ca-certificate-repeated': ['INVALID_CONFIG', 'public-half-changed', restore],
   'join-key-exchanged': ['INVALID_CONFIG', 'public-half-changed', restore],
   'ssh-ca-exchanged': ['INVALID_CONFIG', 'public-half-changed', restore],
@@ -49,6 +50,22 @@ describe('golden bundles', () => {
     assert.equal(bundle.trustDomain, trustDomain);
     assert.equal(bundleDigest(bundle), currentDigest);
     assert.equal(bundleDigest(readPublicBundle(golden('current'))), currentDigest);
+  });
+
+  it('KEY-036 KEY-037 a bundle from before the optional keys opens, and lacks them', () => {
+    const bundle = openBundle(golden('without-optional-keys'), { secret });
+    assert.equal(bundle.authenticated, true);
+    for (const name of ['auditSigning', 'execTicketKey', 'sshCa', 'sandboxSshCa', 'commandSigning'] as const)
+      assert.equal(bundle[name], undefined);
+    assert.deepEqual(bundle.commandRoots.roots, []);
+  });
+
+  it('CLI-053 a bundle with a renewed CA opens with both certificates, the present one first', () => {
+    const { nodeCa } = openBundle(golden('node-ca-renewed'), { secret });
+    const [present, earlier] = nodeCa.certificates;
+    assert.equal(nodeCa.certificates.length, 2);
+    assert.equal(nodeCa.certificate, present);
+    assert.ok((present?.notAfter ?? 0) > (earlier?.notAfter ?? 0));
   });
 
   it('KEY-022 another order of fields and other white space change nothing', () => {
