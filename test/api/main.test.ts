@@ -92,7 +92,7 @@ describe('the api process', function () {
 
   const trustOf = async (api: Api): Promise<Record<string, unknown>> => (await ask(`${api.addresses['api']}/v1/trust`)).body;
 
-  it('publishes the trust bundle, reports what it runs, and follows a change without a restart (H-02, TRUST-007)', async () => {
+  it('publishes the trust bundle, reports what it runs, and follows a change without a restart (H-02, ROT-031, TRUST-007, TRUST-022)', async () => {
     const api = await start();
     const path = join(home, 'pki.json');
     const first = await trustOf(api);

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { type Admission, type AdmissionState, admitCommand } from '../../daemon/agent/admission.ts';
 import { decodeRecords, encodeRecord, segmentHeader } from '../../daemon/state/journal-records.ts';
 import { maxCommandIdLength } from '../../domain/commands/ids.ts';
+import { type CommandKind, commandKinds } from '../../domain/commands/kinds.ts';
 import { hour, minute } from '../../domain/time.ts';
 import { signCommand, verifyIntent } from '../../pki/envelope/index.ts';
 import { bounds, type Command, CommandRejectReason, CommandSchema } from '../../proto/index.ts';
@@ -145,6 +146,23 @@ describe('admission of a command', () => {
     assert.equal(rejected(admitCommand(stateWith(), broken, now)), R.INVALID_PAYLOAD);
     const none = await commandOf(deployment, { epoch: 3n, body: { payload: undefined } });
     assert.equal(rejected(admitCommand(stateWith(), none, now)), R.INVALID_PAYLOAD);
+  });
+
+  it('SIGN-011 SIGN-019 once roots are held, an unsigned command of every kind is refused, destructive or not', async () => {
+    for (const kind of Object.keys(commandKinds) as CommandKind[]) {
+      const unsigned = await commandOf(deployment, { kind, worker: null, epoch: 3n });
+      const [role] = commandKinds[kind].roles;
+      assert.equal(R[Number(rejected(admitCommand(stateWith({ role }), unsigned, now)))], R[R.UNSIGNED], kind);
+    }
+  });
+
+  it('ID-033 a node-tenant takes no destructive command of the platform', async () => {
+    const destructive = (Object.keys(commandKinds) as CommandKind[]).filter((kind) => commandKinds[kind].destructive);
+    assert.ok(destructive.length > 0);
+    for (const kind of destructive) {
+      const command = await commandOf(deployment, { kind, epoch: 3n });
+      assert.equal(R[Number(rejected(admitCommand(stateWith({ role: 'node-tenant' }), command, now)))], R[R.WRONG_ROLE], kind);
+    }
   });
 
   it('expiry is inclusive, and an instant that is none is malformed', async () => {

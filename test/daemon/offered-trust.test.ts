@@ -9,7 +9,7 @@ describe('trust in Welcome', () => {
 
   const welcomeWith = (trust: Awaited<ReturnType<typeof signedTrust>>) => () => ({ trust });
 
-  it('ROT-016 ROT-026 SIGN-008 takes a newer bundle before any command, and says so on the same session', async () => {
+  it('ROT-016 ROT-026 ROT-031 SIGN-008 takes a newer bundle before any command, and says so on the same session', async () => {
     const trust = await signedTrust(stage.deployment, { version: 2, roots: [stage.deployment.rootA, stage.deployment.rootB] });
     const gateway = await stage.gatewayWith({ welcome: welcomeWith(trust) });
     const member = await stage.daemonAt(gateway.url);

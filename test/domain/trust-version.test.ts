@@ -19,10 +19,11 @@ describe('the version of the trust bundle', () => {
     assert.deepEqual(settleTrustVersion({ version: 3, digest: 'a' }, null, b), { kind: 'publish', version: 4 });
   });
 
-  it('TRUST-018 never publishes below the floor, and a floor below changes nothing', () => {
+  it('ROT-011 TRUST-018 never publishes below the floor, and a floor below changes nothing', () => {
     assert.deepEqual(settleTrustVersion({ version: 3, digest: 'a' }, 3, { ...a, floor: 10 }), { kind: 'publish', version: 10 });
     assert.deepEqual(settleTrustVersion({ version: 3, digest: 'a' }, null, { ...b, floor: 10 }), { kind: 'publish', version: 10 });
     assert.deepEqual(settleTrustVersion({ version: 3, digest: 'a' }, 3, { ...a, floor: 1 }), { kind: 'unchanged', version: 3 });
+    assert.deepEqual(settleTrustVersion({ version: 9, digest: 'a' }, null, { ...b, floor: 3 }), { kind: 'publish', version: 10 });
   });
 
   it('TRUST-012 TRUST-014 serves a replaced bundle at its old version', () => {

@@ -205,7 +205,13 @@ describe('the way back from a node', () => {
     const enqueue = (order: string[]) =>
       enqueueCommands({ db: used.db, worker, trustDomain, now: t0, commands: order.map((id) => command(id)) });
     const resign = async () => {
-      const rows = await readResignCandidates(used.db, { afterId: '', underRoot: under, expiringBefore: null, limit: 500 });
+      const rows = await readResignCandidates(used.db, {
+        afterId: '',
+        underRoot: under,
+        expiringBefore: null,
+        underUnpublished: false,
+        limit: 500,
+      });
       const shuffled = rows.toReversed().map(({ id }) => ({ id, signature: Buffer.from('s'), signerRoot: under, signerNotAfter: t0 }));
       await replaceSignatures(used.db, shuffled);
     };

@@ -13,7 +13,7 @@ const refused = (code: string, message: RegExp) => (error: unknown) => {
 };
 
 describe('migrations', () => {
-  it('run in the order of their numbers, core before quorum', async () => {
+  it('TRUST-005 TRUST-006 TRUST-013 run in the order of their numbers, core before quorum, each under the name the rules give it', async () => {
     const names = (await readMigrations()).map((migration) => migration.name);
     assert.deepEqual(names, [...names].sort());
     assert.equal(names[0], 'core/0001_nodes');

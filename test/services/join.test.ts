@@ -5,7 +5,7 @@ import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
 import { openSession } from '../../drizzle/queries/sessions.ts';
 import { createBundle, type PkiBundle } from '../../pki/bundle/index.ts';
 import { sealJoinToken, verifyJoinResponse } from '../../pki/enroll/index.ts';
-import { nodeIdentityOf, parseCertificate, verifyChain } from '../../pki/x509/index.ts';
+import { nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from '../../pki/x509/index.ts';
 import { bounds, type JoinGranted, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
 import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
@@ -67,14 +67,14 @@ describe('joining by token', () => {
 
   const certificates = (nodeId: string) => certificatesOf(used.db, nodeId);
 
-  it('waits until there is a trust bundle to hand out, and uses nothing up', async () => {
+  it('TRUST-008 waits until there is a trust bundle to hand out, and uses nothing up', async () => {
     const message = await joinRequest(newKey(), await token());
     await assert.rejects(send(message), refused('UNAVAILABLE', /no trust bundle is published yet/, 'nothing-published'));
     await publish();
     granted(message, await send(message));
   });
 
-  it('JOIN-001 JOIN-003 JOIN-012 JOIN-023 JOIN-027 answers with a certificate, its row and the published trust', async () => {
+  it('JOIN-001 JOIN-002 JOIN-003 JOIN-012 JOIN-023 JOIN-027 answers with a certificate, its row and the published trust', async () => {
     const key = newKey();
     const message = await joinRequest(key, await token());
     const answer = granted(message, await send(message));
@@ -86,6 +86,30 @@ describe('joining by token', () => {
     assert.deepEqual([answer.trust?.version, answer.generation, answer.chain.length], [1n, 1n, 2]);
     const rows = await certificates(answer.nodeId);
     assert.deepEqual(rows, [{ serial: verified.leaf.serial, issued: true, revoked: false, generation: 1 }]);
+    const [{ certDer, ...columns }] = (await used.db.query<{ certDer: Uint8Array }>(
+      {
+        text: `select issuer, serial, site_id as site, spiffe_id as spiffe, role, generation, uri_sans as uris, encode(spki_sha256, 'hex') as key,
+                 cert_der as "certDer", not_before as "notBefore", not_after as "notAfter", reserved_at <= issued_at as reserved, revoke_reason as why
+               from node_certs where node_id = $1`,
+      },
+      [answer.nodeId],
+    )) as [{ certDer: Uint8Array }];
+    const spiffe = `spiffe://${trustDomain}/site/berlin/node/${answer.nodeId}`;
+    assert.deepEqual(Buffer.from(certDer), chain[0], 'byte for byte, for the renewal');
+    assert.deepEqual(columns, {
+      issuer: issuerOf(bundle.nodeCa.spki),
+      serial: verified.leaf.serial,
+      site: 'berlin',
+      spiffe,
+      role: 'node',
+      generation: 1,
+      uris: [spiffe],
+      key: sha256(spkiOf(key.publicKey)).toString('hex'),
+      notBefore: verified.leaf.notBefore,
+      notAfter: verified.leaf.notAfter,
+      reserved: true,
+      why: null,
+    });
     const node = { id: answer.nodeId, key, certificate: verified.leaf, issuer: issuerOf(bundle.nodeCa.spki) };
     assert.equal((await openSession(used.db, sessionOf(node))).epoch, 1);
     const [row] = await used.db.query<{ hostname: string; hardware: { memoryBytes: string } }>(

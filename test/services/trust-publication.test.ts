@@ -90,6 +90,22 @@ describe('publishing the trust bundle', () => {
     ]);
   });
 
+  it('TRUST-024 counts the approver set apart: field 8, untouched by a rotation that raises the version', async () => {
+    assert.equal(TrustBundleSchema.field.approverSetEpoch.number, 8);
+    const seen: [bigint, bigint][] = [];
+    for (const bundle of [steps.a, steps.added, steps.switched, steps.dropped]) {
+      await publish(bundle);
+      const { version, approverSetEpoch } = fromBinary(TrustBundleSchema, (await state())!.body);
+      seen.push([version, approverSetEpoch]);
+    }
+    assert.deepEqual(seen, [
+      [1n, 0n],
+      [2n, 0n],
+      [2n, 0n],
+      [3n, 0n],
+    ]);
+  });
+
   it('TRUST-011 ten processes that start at once agree on one version and publish it once', async function () {
     this.timeout(20_000);
     const answers = await Promise.all(Array.from({ length: 10 }, (_, index) => publish(steps.a, { processId: `api@host:${index}` })));

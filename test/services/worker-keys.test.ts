@@ -55,12 +55,18 @@ describe('worker keys', () => {
     assert.equal((await rows()).length, before + 2);
   });
 
-  it('takes a new key at once when the bundle signs under another root', async () => {
+  it('SIGN-016 takes a new key at once when the bundle signs under another root; no key of the former one outlives a day', async () => {
     let bundle = first;
-    const ring = await keyring(used.db, { bundle: () => bundle });
-    assert.equal((await ring.current()).rootId, first.commandSigning?.id);
+    let now = t0;
+    const ring = await keyring(used.db, { bundle: () => bundle, now: () => now });
+    const former = await ring.current();
+    assert.equal(former.rootId, first.commandSigning?.id);
+    assert.ok(former.notAfter <= t0 + day);
+    const certified = async () => (await rows()).filter(({ rootId }) => rootId === former.rootId).length;
+    const before = await certified();
     bundle = second;
-    assert.equal((await ring.current()).rootId, second.commandSigning?.id);
+    for (; now <= t0 + day; now += 6 * hour) assert.equal((await ring.current()).rootId, second.commandSigning?.id);
+    assert.equal(await certified(), before, 'the former root certifies nothing any more');
   });
 
   it('keeps the key when another bundle signs under the same root', async () => {

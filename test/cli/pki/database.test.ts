@@ -69,7 +69,7 @@ describe('the pki commands over a real database', function () {
     assert.equal((await bench.run('pki', 'trust-version')).exitCode, 5);
   });
 
-  it('ROT-020 ROT-021 ROT-023 ROT-024 switch waits for the publication, then for the node that is behind', async () => {
+  it('ROT-004 ROT-020 ROT-021 ROT-023 ROT-024 switch waits for the publication, then for the node that is behind', async () => {
     assert.equal(await rollOut(now), 1);
     await connect('node_new', 1);
     await connect('node_old', 1);
