@@ -19,6 +19,7 @@ import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import type { GatewayServices } from '../services/gateway-port.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
+import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
 import type { CodecEndpoint } from './codec.ts';
 import { type ApiConfig, readApiConfig } from './config.ts';
@@ -123,6 +124,9 @@ function codecOf({ codecEndpoint, codecKey, operator }: ApiConfig): { codec?: Co
   };
 }
 
+const issuerOf = ({ workload }: ApiConfig, db: Database): WorkloadIssuerSource | null =>
+  workload === null ? null : () => readWorkloadIssuer(db, workload);
+
 interface InternalParts {
   readonly config: ApiConfig;
   readonly keys: KeyKeeper;
@@ -133,7 +137,7 @@ interface InternalParts {
 
 async function startInternal({ config, keys, db, context: { log }, observe }: InternalParts, closing: Closing): Promise<string> {
   const tls = await readTlsPair(config.tls);
-  const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, workload: config.workload, log, now }));
+  const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, workload: issuerOf(config, db), log, now }));
   const anchors = (): Uint8Array[] => keys.current().internalCa.certificates.map((certificate) => certificate.der);
   const server = createInternalListener({ tls, anchors, services, log, now, observe });
   const watch = watchTlsFiles(config.tls, (next) => setListenerTls(server, next), {

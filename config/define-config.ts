@@ -10,6 +10,7 @@ import { pathToFileURL } from 'node:url';
 import { ControlError } from '../domain/errors.ts';
 import type { Authority, CommandRoot } from '../pki/bundle/types.ts';
 import type { TunnelsOptions } from '../pki/exec/index.ts';
+import type { WorkloadIssuer } from '../pki/workload/index.ts';
 import { nearestName } from '../runtime/nearest.ts';
 import type { JoinCrypto } from '../services/join-crypto.ts';
 
@@ -32,6 +33,8 @@ export interface DeploymentOptions {
   readonly pki: PkiOptions;
   /** From tunnelsOptions (KEY-033). */
   readonly tunnels?: TunnelsOptions;
+  /** From createWorkloadIssuer. Absent: hosts that ask for a workload token are told that there are none (WID-004). */
+  readonly workloadIdentity?: { readonly issuer: WorkloadIssuer };
   readonly modules?: readonly DeploymentModule[];
 }
 
@@ -76,18 +79,20 @@ type Fields = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const known = Object.freeze({
-  '': ['pki', 'tunnels', 'modules'],
+  '': ['pki', 'tunnels', 'workloadIdentity', 'modules'],
+  workloadIdentity: ['issuer'],
   pki: ['nodeCa', 'join', 'commandSigning', 'trustVersion'],
 });
 
 /** Everything at once. What is an object came from a function that checked it; here it is only told from a stranger. */
 function problemsOf(options: unknown): string[] {
   if (!isObject(options)) return ['they are no object'];
-  const { pki, tunnels, modules } = options;
+  const { pki, tunnels, workloadIdentity, modules } = options;
   return [
     ...unknownNames('', options),
     ...(isObject(pki) ? pkiProblems(pki) : ['pki is missing']),
     ...(tunnels === undefined || (isObject(tunnels) && isObject(tunnels['issuer'])) ? [] : ['tunnels must come from tunnelsOptions']),
+    ...workloadProblems(workloadIdentity),
     ...moduleProblems(modules),
   ];
 }
@@ -110,6 +115,13 @@ function pkiProblems(pki: Fields): string[] {
       ? []
       : ['pki.trustVersion must be a whole number']),
   ];
+}
+
+function workloadProblems(workloadIdentity: unknown): string[] {
+  if (workloadIdentity === undefined) return [];
+  const given = isObject(workloadIdentity) ? workloadIdentity : {};
+  const isIssuer = isObject(given['issuer']) && typeof given['issuer']['issueToken'] === 'function';
+  return [...unknownNames('workloadIdentity', given), ...(isIssuer ? [] : ['workloadIdentity.issuer must come from createWorkloadIssuer'])];
 }
 
 function moduleProblems(modules: unknown): string[] {

@@ -5,6 +5,7 @@
  * and the listeners, as api/main.ts and workers/signing.ts do from the environment.
  */
 export { type ExecTicketIssuerOptions, execTicketIssuer, type TunnelsOptions, tunnelsOptions } from '../pki/exec/index.ts';
+export { createWorkloadIssuer, type WorkloadIssuer, type WorkloadIssuerOptions } from '../pki/workload/index.ts';
 export { type AuditModule, auditModule } from '../services/audit-module.ts';
 export { createGatewayServices } from '../services/gateway-services.ts';
 export { type JoinCrypto, type PkiJoinCryptoOptions, pkiJoinCrypto } from '../services/join-crypto.ts';

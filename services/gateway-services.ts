@@ -6,8 +6,7 @@ import { joinNode } from './join.ts';
 import { type JoinCrypto, pkiJoinCrypto } from './join-crypto.ts';
 import type { ServiceLog } from './log.ts';
 import { renewCertificate } from './renew.ts';
-import { brokerWorkloadToken } from './workload-broker.ts';
-import type { WorkloadSettings } from './workload-keys.ts';
+import { brokerWorkloadToken, type WorkloadIssuerSource } from './workload-broker.ts';
 
 /** The keys, asked for at every request, so that a new bundle counts at once: a bundle, or what pkiJoinCrypto made of one. */
 type Keys = { readonly bundle: () => PkiBundle; readonly crypto?: never } | { readonly crypto: () => JoinCrypto; readonly bundle?: never };
@@ -15,7 +14,7 @@ type Keys = { readonly bundle: () => PkiBundle; readonly crypto?: never } | { re
 export type GatewayServicesOptions = Keys & {
   readonly db: Database;
   /** null or absent: this deployment issues no workload tokens. */
-  readonly workload?: WorkloadSettings | null;
+  readonly workload?: WorkloadIssuerSource | null;
   readonly log: ServiceLog;
   readonly now: () => number;
 };
@@ -46,7 +45,7 @@ export function createGatewayServices({ db, workload = null, log, now, ...keys }
     },
     workloadToken(request, peer) {
       const { trustDomain, nodeCa, anchors } = crypto();
-      return brokerWorkloadToken(request, peer, { db, log, now: now(), trustDomain, nodeCa: nodeCa.spki, anchors, settings: workload });
+      return brokerWorkloadToken(request, peer, { db, log, now: now(), trustDomain, nodeCa: nodeCa.spki, anchors, issuer: workload });
     },
   };
 }

@@ -25,7 +25,9 @@ import type { ServiceLog } from './log.ts';
 import { findCertificateRow, issuerOf } from './node-certs.ts';
 import { decodeRequest } from './wire.ts';
 import { admitTokenRequest } from './workload-instances.ts';
-import { readWorkloadIssuer, type WorkloadSettings } from './workload-keys.ts';
+
+/** The issuer as it is now, asked for at every request: readWorkloadIssuer, or one that the process holds itself (WID-004). */
+export type WorkloadIssuerSource = () => WorkloadIssuer | Promise<WorkloadIssuer>;
 
 export interface WorkloadBrokerOptions {
   readonly db: Database;
@@ -35,7 +37,7 @@ export interface WorkloadBrokerOptions {
   /** SPKI of the node CA. */
   readonly nodeCa: Uint8Array;
   /** null: this deployment issues no workload tokens. */
-  readonly settings: WorkloadSettings | null;
+  readonly issuer: WorkloadIssuerSource | null;
   readonly log: ServiceLog;
   readonly now: number;
 }
@@ -105,9 +107,9 @@ function assertHost({ role }: NodeIdentity): void {
 const readQuestion = (bytes: Uint8Array, leaf: Certificate): WorkloadQuestion =>
   orDenied('its request', () => openWorkloadTokenRequest(bytes, { nodeKey: leaf.spki }));
 
-async function openIssuer({ db, settings }: WorkloadBrokerOptions): Promise<WorkloadIssuer> {
-  if (settings === null) throw new Refused('disabled', 'no issuer is configured');
-  return readWorkloadIssuer(db, settings);
+async function openIssuer({ issuer }: WorkloadBrokerOptions): Promise<WorkloadIssuer> {
+  if (issuer === null) throw new Refused('disabled', 'no issuer is configured');
+  return issuer();
 }
 
 function assertAudience({ audience }: WorkloadQuestion, issuer: WorkloadIssuer): void {

@@ -15,7 +15,7 @@ import { createGatewayServices } from '../../services/gateway-services.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { brokerWorkloadToken, type WorkloadBrokerOptions } from '../../services/workload-broker.ts';
 import { admitTokenRequest, endInstance, placeInstance, tokensPerMinute } from '../../services/workload-instances.ts';
-import { ensureWorkloadKeys, type WorkloadSettings } from '../../services/workload-keys.ts';
+import { ensureWorkloadKeys, readWorkloadIssuer, type WorkloadSettings } from '../../services/workload-keys.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { type EnrolledNode, enrol, newKey, recordingLog, refused, t0, testBundle, trustDomain } from './support.ts';
 
@@ -41,6 +41,8 @@ describe('the broker of workload tokens', () => {
     log = recordingLog();
   });
 
+  const issuer = () => readWorkloadIssuer(used.db, settings);
+
   const ask = (options: { instanceId?: string; audience?: string; node?: EnrolledNode } = {}): Promise<PendingWorkloadToken> => {
     const { node = host, ...rest } = options;
     return createWorkloadTokenRequest({ signer: signerFromPrivateKey(node.key.privateKey), instanceId: 'i-1', ...rest });
@@ -57,7 +59,7 @@ describe('the broker of workload tokens', () => {
       trustDomain,
       anchors: [keys.nodeCa.certificate.der],
       nodeCa: keys.nodeCa.spki,
-      settings,
+      issuer,
       log,
       now: t0,
       ...rest,
@@ -93,7 +95,7 @@ describe('the broker of workload tokens', () => {
   });
 
   it('WID-004 WID-036 disabled: a deployment without an issuer', async () => {
-    assert.equal(await wordOf(await ask(), { settings: null }), 'disabled');
+    assert.equal(await wordOf(await ask(), { issuer: null }), 'disabled');
   });
 
   it('WID-007 WID-036 audience: one that is not allowed', async () => {
@@ -141,7 +143,7 @@ describe('the broker of workload tokens', () => {
       const chain = [node.certificate.der, (await testBundle()).nodeCa.certificate.der];
       const pending = await ask({ node, instanceId: 'i-3' });
       assert.equal(await wordOf(pending, { chain }), 'access-denied', role);
-      assert.equal(await wordOf(pending, { chain, settings: null }), 'access-denied', role);
+      assert.equal(await wordOf(pending, { chain, issuer: null }), 'access-denied', role);
     }
   });
 
@@ -171,7 +173,7 @@ describe('the broker of workload tokens', () => {
 
   it('WID-025 JOIN-021 is behind the one port of the gateway', async () => {
     const keys = await testBundle();
-    const services = createGatewayServices({ db: used.db, bundle: () => keys, workload: settings, log, now: () => t0 });
+    const services = createGatewayServices({ db: used.db, bundle: () => keys, workload: issuer, log, now: () => t0 });
     const pending = await ask();
     const bytes = await services.workloadToken?.(encode(pending.request), { chain: [host.certificate.der, keys.nodeCa.certificate.der] });
     assert.ok(bytes !== undefined);
