@@ -5,6 +5,7 @@
  *   POST /internal/v1/join    body: JoinRequest bytes   → 200, JoinResponse bytes
  *   POST /internal/v1/renew   body: RenewRequest bytes, header x-bc-peer-chain: base64 DER certificates, comma-separated,
  *                             leaf first, as proved in the node's TLS handshake → 200, RenewResponse bytes
+ *   POST /internal/v1/workload-token   body: WorkloadTokenRequest bytes, the same header → 200, WorkloadTokenResponse bytes
  *
  * Any other status carries `{ code, message, details }` as JSON. A code of the table passes to the daemon as it is; what is
  * not from the table, or INTERNAL, becomes services-unavailable: a fault behind us is no verdict on the daemon.
@@ -74,7 +75,12 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
     renew: (body, { chain }) =>
       call('/internal/v1/renew', body, {
         maxBytes: bounds.renewResponse,
-        headers: { [peerChainHeader]: chain.map((der) => Buffer.from(der).toString('base64')).join(',') },
+        headers: { [peerChainHeader]: chainHeader(chain) },
+      }),
+    workloadToken: (body, { chain }) =>
+      call('/internal/v1/workload-token', body, {
+        maxBytes: bounds.workloadTokenResponse,
+        headers: { [peerChainHeader]: chainHeader(chain) },
       }),
     setTls(next) {
       const checked = checkMaterial(next, material);
@@ -92,6 +98,8 @@ function retire(agent: Agent): void {
   agent.maxFreeSockets = 0;
   for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
 }
+
+const chainHeader = (chain: readonly Uint8Array[]): string => chain.map((der) => Buffer.from(der).toString('base64')).join(',');
 
 interface Post {
   readonly body: Uint8Array;

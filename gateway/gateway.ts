@@ -26,6 +26,7 @@ import type { SessionTiming } from './session/contract.ts';
 import { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
+import { WorkloadRelay } from './session/workload-relay.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
 import type { TlsMaterial } from './tls/material.ts';
 
@@ -161,6 +162,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     random,
     log,
     metrics,
+    workload: new WorkloadRelay(options.services, log),
     onClosed: (stream, wasUseful) => router.sessionClosed(stream, wasUseful),
     ...(options.onTrust === undefined ? {} : { onTrust: options.onTrust }),
   });

@@ -17,6 +17,7 @@ import {
   MessageReader,
   ProtocolError,
   type TrustRefused,
+  type WorkloadTokenRequest,
 } from '../../proto/index.ts';
 import { okTrailers } from '../grpc/metadata.ts';
 import { prefixRefusal, type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
@@ -39,6 +40,7 @@ import type {
   StoredDesiredState,
 } from './store.ts';
 import { attachStream, type StreamTarget } from './stream-events.ts';
+import type { AskingSession } from './workload-relay.ts';
 
 export const sessionLimits = Object.freeze({
   /** Frames between two sweeps (one second) before the peer is made to wait. */
@@ -49,7 +51,7 @@ export const sessionLimits = Object.freeze({
 
 type PauseReason = 'opening' | 'recorder' | 'flood';
 
-export class AgentSession implements SessionEffects, StreamTarget, DispatchSession, RecordingSession, PresentSession {
+export class AgentSession implements SessionEffects, StreamTarget, DispatchSession, RecordingSession, PresentSession, AskingSession {
   readonly id: string;
   readonly peer: SessionPeer;
   readonly core: SessionCore;
@@ -242,6 +244,14 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
 
   trustRefused(refused: TrustRefused): void {
     this.#host.trustRefused(this, refused);
+  }
+
+  workloadToken(request: WorkloadTokenRequest): void {
+    this.#host.workloadToken(this, request);
+  }
+
+  answer(frame: ServerFrameInit): void {
+    if (this.core.takesHeartbeats) this.send(frame);
   }
 
   end(reason: RefusalReason, message?: string): void {

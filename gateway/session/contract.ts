@@ -1,6 +1,6 @@
 /** The words between a session's state machine, the I/O around it and the gateway: types only. */
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import type { ProtocolRange, ServerFrameSchema, TrustRefused } from '../../proto/index.ts';
+import type { ProtocolRange, ServerFrameSchema, TrustRefused, WorkloadTokenRequest } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
 import type { SessionReport } from './presence.ts';
 import type { HelloFacts } from './read-frames.ts';
@@ -21,6 +21,7 @@ export interface SessionEffects {
   /** There is room for commands that wait in the log. */
   wake(): void;
   trustRefused(refused: TrustRefused): void;
+  workloadToken(request: WorkloadTokenRequest): void;
   end(reason: RefusalReason, message?: string): void;
 }
 
@@ -67,6 +68,7 @@ export interface SessionHost<S> {
   reported(session: S, soon: boolean): void;
   wake(session: S): void;
   trustRefused(session: S, refused: TrustRefused): void;
+  workloadToken(session: S, request: WorkloadTokenRequest): void;
   ended(session: S, reason: string): void;
   failed(session: S, error: unknown): void;
   closed(session: S): void;

@@ -240,6 +240,8 @@ export class SessionCore {
         return this.#onStatus(frame.value, fx);
       case 'trustRefused':
         return fx.trustRefused(frame.value);
+      case 'workloadTokenRequest':
+        return this.#isRestricted ? undefined : fx.workloadToken(frame.value);
       case 'hello':
         return this.end('second-hello', fx);
       case 'commandProgress':

@@ -7,7 +7,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { ServerHttp2Stream } from 'node:http2';
-import type { TrustRefused } from '../../proto/index.ts';
+import type { TrustRefused, WorkloadTokenRequest } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import type { GatewayLog } from '../log.ts';
 import type { GatewayMetrics } from '../metrics.ts';
@@ -24,6 +24,7 @@ import { Recorder } from './recorder.ts';
 import { inTurns, sendSlots } from './spread.ts';
 import type { PublishedTrust, Revocation, SessionStore } from './store.ts';
 import { TrustFeed } from './trust-feed.ts';
+import type { WorkloadRelay } from './workload-relay.ts';
 
 export interface SessionsOptions {
   readonly store: SessionStore;
@@ -32,6 +33,7 @@ export interface SessionsOptions {
   readonly random: () => number;
   readonly log: GatewayLog;
   readonly metrics: GatewayMetrics;
+  readonly workload: WorkloadRelay;
   /** The stream is gone; `wasUseful`: it had been a session. */
   onClosed(stream: ServerHttp2Stream, wasUseful: boolean): void;
   onTrust?(trust: PublishedTrust): void;
@@ -143,6 +145,10 @@ export class Sessions implements SessionHost<AgentSession> {
     const { reason, detail, offeredVersion, heldVersion } = refused;
     const fields = { nodeId: session.nodeId, reason, detail, offeredVersion: String(offeredVersion), heldVersion: String(heldVersion) };
     this.#options.log.warn(fields, 'a daemon refuses the trust bundle');
+  }
+
+  workloadToken(session: AgentSession, request: WorkloadTokenRequest): void {
+    this.#options.workload.relay(session, request);
   }
 
   ended(session: AgentSession, reason: string): void {

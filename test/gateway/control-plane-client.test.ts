@@ -27,7 +27,13 @@ describe('the client of the internal listener', () => {
     server = createInternalListener({
       tls: { key: api.keyPem, cert: api.chainPem },
       anchors: () => [authorities.internalCa.certificate],
-      services: { join: (request) => services.join(request), renew: (request, peer) => services.renew(request, peer) },
+      services: {
+        join: (request) => services.join(request),
+        renew: (request, peer) => services.renew(request, peer),
+        get workloadToken() {
+          return services.workloadToken;
+        },
+      } as GatewayServices,
       log: createLogger({ process: 'test', level: 'silent' }),
       now: Date.now,
     });
@@ -65,6 +71,29 @@ describe('the client of the internal listener', () => {
     const { chain } = await nodeLeaf(authorities, 'node-1');
     assert.deepEqual(Buffer.from(await client.renew(request, { chain })), request);
     assert.deepEqual(seen, [chain.map((der) => Buffer.from(der).toString('hex'))]);
+  });
+
+  it('WID-033 WID-037 relays a question for a workload token with its chain; a control plane without the service says so', async () => {
+    const seen: unknown[] = [];
+    const same = async (request: Uint8Array): Promise<Uint8Array> => request;
+    services = {
+      join: same,
+      renew: same,
+      workloadToken: async (request, { chain }) => {
+        seen.push(chain.length);
+        return Buffer.concat([request, Buffer.from([7])]);
+      },
+    };
+    const client = clientOf(gateway);
+    const { chain } = await nodeLeaf(authorities, 'node-1');
+    const peer = { chain };
+    assert.deepEqual(Buffer.from((await client.workloadToken?.(Buffer.from('ask'), peer)) ?? []), Buffer.from('ask\u0007'));
+    assert.deepEqual(seen, [chain.length]);
+    services = { join: same, renew: same };
+    await assert.rejects(
+      async () => client.workloadToken?.(Buffer.from('ask'), peer),
+      (error: ControlError) => error.code === 'UNSUPPORTED' && error.details['reason'] === 'no-such-service',
+    );
   });
 
   it('keeps code, message and reason of a refusal, and hides a fault behind services-unavailable', async () => {

@@ -27,6 +27,7 @@ export class Recorder implements SessionEffects {
   report = (report: unknown, soon: boolean): void => void this.effects.push(['report', { report, soon }]);
   wake = (): void => void this.effects.push(['wake', null]);
   trustRefused = (refused: unknown): void => void this.effects.push(['trustRefused', refused]);
+  workloadToken = (request: unknown): void => void this.effects.push(['workloadToken', request]);
   end = (reason: string): void => void this.effects.push(['end', reason]);
 
   names(): string[] {

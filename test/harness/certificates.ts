@@ -66,7 +66,7 @@ function leafOf(ca: CertificateAuthority, key: KeyObject, certificate: { der: Ui
 
 export interface NodeLeafOptions {
   readonly trustDomain?: string;
-  readonly profile?: 'node' | 'site' | 'ramdisk';
+  readonly profile?: 'node' | 'site' | 'ramdisk' | 'nodeTenant';
   readonly lifetimeMs?: number;
   readonly now?: number;
   readonly ca?: CertificateAuthority;
