@@ -79,9 +79,9 @@ export async function createWhole(path: string, text: string): Promise<void> {
 }
 
 /** Writes a file over an earlier one in one step: a reader sees the old or the new, never less (CLI-026). @throws INVALID_CONFIG */
-export async function replaceWhole(path: string, text: string): Promise<void> {
+export async function replaceWhole(path: string, content: string | Uint8Array): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 }).catch(cannotWrite(path));
-  await writeWhole(path, text, (temporary) => rename(temporary, path)).catch(cannotWrite(path));
+  await writeWhole(path, content, (temporary) => rename(temporary, path)).catch(cannotWrite(path));
 }
 
 const cannotWrite =
@@ -119,10 +119,10 @@ async function readBundle(path: string): Promise<{ text: string; revision: strin
  *
  * @param place moves or links the temporary file to `path`
  */
-async function writeWhole(path: string, text: string, place: (temporary: string) => Promise<void>): Promise<void> {
+async function writeWhole(path: string, content: string | Uint8Array, place: (temporary: string) => Promise<void>): Promise<void> {
   const temporary = temporaryFor(path);
   try {
-    await written(await open(temporary, 'wx', mode), text);
+    await written(await open(temporary, 'wx', mode), content);
     await place(temporary);
     await syncFolder(dirname(path));
   } finally {
@@ -145,11 +145,11 @@ export async function stageWhole(path: string, text: string): Promise<string> {
   }
 }
 
-async function written(file: FileHandle, text: string): Promise<void> {
+async function written(file: FileHandle, content: string | Uint8Array): Promise<void> {
   try {
     // The umask may have taken bits away, never the ones that matter; 0600 is stated again all the same.
     await file.chmod(mode);
-    await file.writeFile(text, 'utf8');
+    await file.writeFile(content, 'utf8');
     await file.sync();
   } finally {
     await file.close();

@@ -22,6 +22,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['pki'], load: () => import('./pki/index.ts') },
   { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },
+  { names: ['ssh'], load: () => import('./ssh/index.ts') },
   { names: ['stuck'], load: () => import('./stuck.ts') },
   { names: ['doctor'], load: () => import('./doctor.ts') },
   { names: ['completion'], load: () => import('./completion.ts') },

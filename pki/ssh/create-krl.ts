@@ -6,6 +6,8 @@ import { invalid } from './refusals.ts';
 import { encodeString, encodeU32, encodeU64, isOneLine } from './wire.ts';
 
 export interface KrlContent {
+  /** A list that this one goes on from: what it revokes stays revoked. */
+  readonly base?: Krl;
   readonly version: bigint;
   /** Unix milliseconds. */
   readonly generatedAt: number;
@@ -20,10 +22,15 @@ export interface KrlContent {
   readonly keys: readonly SshPublicKey[];
 }
 
-/** INVALID_INPUT for a serial out of range, a key id that is no line, and a list of more than 1 MiB. */
+/**
+ * INVALID_INPUT for a serial out of range, a key id that is no line, a version that is not above that of the base, and a list of
+ * more than 1 MiB.
+ */
 export const createKrl = (content: KrlContent): { readonly bytes: Uint8Array; readonly krl: Krl } => {
   if (!isOneLine(content.comment)) throw invalid('comment', 'is not one line');
-  const sections = [...certificateSectionsOf(content), ...keySectionOf(content.keys)];
+  if (content.base !== undefined && content.version <= content.base.version)
+    throw invalid('version', `is not above ${content.base.version}, that of the list it goes on from`);
+  const sections = [content.base?.body ?? new Uint8Array(), ...certificateSectionsOf(content), ...keySectionOf(content.keys)];
   const bytes = Buffer.concat([
     krlMagic,
     encodeU32(1),

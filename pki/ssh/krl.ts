@@ -39,6 +39,8 @@ export interface Krl {
   /** Seconds since 1970. */
   readonly generatedAt: bigint;
   readonly comment: string;
+  /** The sections as they came, for a list that goes on from this one. */
+  readonly body: Uint8Array;
   readonly certificates: readonly RevokedCertificates[];
   /** Hex of SHA-256 over revoked key blobs, given as keys or as fingerprints. */
   readonly keys: ReadonlySet<string>;
@@ -65,8 +67,10 @@ export const parseKrl = (bytes: Uint8Array): Krl => {
   if (reader.readString('reserved').length > 0) throw malformed('krl.reserved', 'is not empty');
   const comment = reader.readText('comment', 1_024);
   const reading: Reading = { certificates: [], keys: new Set(), keysBySha1: new Set() };
-  while (!reader.isAtEnd) readSection(reader, reading);
-  return Object.freeze({ version, generatedAt, comment, ...reading });
+  const body = reader.readWindow(() => {
+    while (!reader.isAtEnd) readSection(reader, reading);
+  });
+  return Object.freeze({ version, generatedAt, comment, body, ...reading });
 };
 
 const readSection = (reader: SshReader, reading: Reading): void => {
