@@ -29,7 +29,7 @@ export { bundleDigest, documentOf, type EncodeBundleOptions, encodeBundle } from
 export { withExternalSigners } from './external.ts';
 export { type KeyForm, type KeyName, type KeyRow, keyNames, keyTable } from './keys.ts';
 export { type Authentication, authenticateBundle, type OpenBundleOptions, openBundle } from './open.ts';
-export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins, jwkThumbprint } from './pins.ts';
+export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins } from './pins.ts';
 export { readPublicBundle } from './public.ts';
 export {
   caRetirementFacts,
@@ -56,4 +56,5 @@ export {
 export { addSandboxSshCa } from './sandbox-ca.ts';
 export { assertSealingSecret, minSecretLength } from './seal.ts';
 export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, type UpdatedBundle, updateBundle } from './store.ts';
+export { addExecTicketKey, promoteExecTicketKey, retireExecTicketKey, ticketRetireAfterMs } from './ticket-key.ts';
 export type * from './types.ts';

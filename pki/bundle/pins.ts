@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto';
 import type { RotationInProgress } from '../../domain/rotation/stages.ts';
 import { showInstant } from '../../domain/time.ts';
-import { publicKeyOf, spkiPin } from '../x509/index.ts';
+import { jwkThumbprint } from '../jose/index.ts';
+import { spkiPin } from '../x509/index.ts';
 import { bundleDigest } from './encode.ts';
 import type { PublicAuthority, PublicBundle, Republish, SealForm } from './types.ts';
 
@@ -95,10 +96,4 @@ function factsOf({ certificate, certificates }: PublicAuthority): CertificateFac
     serial: certificate.serial,
     notAfter: showInstant(certificate.notAfter),
   };
-}
-
-/** RFC 7638: SHA-256 over the required members in lexical order. */
-export function jwkThumbprint(spki: Uint8Array): string {
-  const { crv, kty, x, y } = publicKeyOf(spki).export({ format: 'jwk' });
-  return createHash('sha256').update(JSON.stringify({ crv, kty, x, y })).digest('base64url');
 }

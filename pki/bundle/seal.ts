@@ -12,8 +12,9 @@
  * What it does not do: hide the public half; protect a plaintext bundle; stop an older bundle of the same deployment from
  * being put back (services/freshness.ts does, by generation).
  */
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
+import { hkdfSha256 } from '../jose/index.ts';
 import { canonicalJson, parseBase64 } from './canonical.ts';
 import { invalidBundle, restoreIt } from './problems.ts';
 import type { SealForm } from './types.ts';
@@ -87,7 +88,7 @@ function encrypt(form: SealedForm, payload: object, { secret, trustDomain, rando
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
 const sealingKey = (secret: string, salt: Uint8Array, form: SealedForm): Buffer =>
-  Buffer.from(hkdfSync('sha256', Buffer.from(secret, 'utf8'), salt, forms[form].info, 32));
+  hkdfSha256({ ikm: Buffer.from(secret, 'utf8'), salt, info: forms[form].info, size: 32 });
 
 /** @throws INVALID_CONFIG (seal) when `value` is not a seal */
 export function parseSeal(value: unknown): SealDocument {

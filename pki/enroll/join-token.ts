@@ -9,18 +9,10 @@
  * Opening one proves nothing about who made it: anybody can seal to a public key. Authority is the secret inside, which the
  * tokens table knows by its hash.
  */
-import {
-  createCipheriv,
-  createDecipheriv,
-  createPublicKey,
-  diffieHellman,
-  generateKeyPairSync,
-  hkdfSync,
-  type KeyObject,
-  randomBytes,
-} from 'node:crypto';
+import { generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
-import { publicKeyOf, spkiOf } from '../x509/index.ts';
+import { agree, gcmSizes, hkdfSha256, openGcm, pointOf, sealGcm, spkiOfPoint } from '../jose/index.ts';
+import { spkiOf } from '../x509/index.ts';
 
 export interface JoinTokenClaims {
   readonly tokenId: string;
@@ -37,8 +29,8 @@ export interface JoinTokenClaims {
 const prefix = 'bcj1.';
 const info = 'bettercompute.v1/join-token';
 const pointBytes = 65;
-const ivBytes = 12;
-const tagBytes = 16;
+const ivBytes = gcmSizes.iv;
+const tagBytes = gcmSizes.tag;
 export const joinSecretBytes = 32;
 const maxTokenLength = 4096;
 
@@ -48,15 +40,13 @@ const maxTokenLength = 4096;
  */
 export function sealJoinToken(publicKey: Uint8Array, claims: JoinTokenClaims, { trustDomain }: { trustDomain: string }): string {
   const payload = encodeClaims(claims);
-  const recipient = publicKeyOf(publicKey);
+  const recipient = pointOf(publicKey);
   const ephemeral = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const point = pointOf(ephemeral.publicKey);
-  const key = sealingKey({ privateKey: ephemeral.privateKey, publicKey: recipient, salt: Buffer.concat([point, pointOf(recipient)]) });
+  const point = pointOf(spkiOf(ephemeral.publicKey));
+  const key = sealingKey({ secret: agree(ephemeral.privateKey, publicKey), salt: Buffer.concat([point, recipient]) });
   const iv = randomBytes(ivBytes);
-  const cipher = createCipheriv('aes-256-gcm', key, iv, { authTagLength: tagBytes });
-  cipher.setAAD(Buffer.from(trustDomain, 'utf8'));
-  const ciphertext = Buffer.concat([cipher.update(payload), cipher.final()]);
-  return prefix + Buffer.concat([point, iv, ciphertext, cipher.getAuthTag()]).toString('base64url');
+  const { ciphertext, tag } = sealGcm({ key, iv, aad: Buffer.from(trustDomain, 'utf8') }, payload);
+  return prefix + Buffer.concat([point, iv, ciphertext, tag]).toString('base64url');
 }
 
 /**
@@ -68,14 +58,11 @@ export function openJoinToken(privateKey: KeyObject, text: string, { trustDomain
   const point = sealed.subarray(0, pointBytes);
   const iv = sealed.subarray(pointBytes, pointBytes + ivBytes);
   const ciphertext = sealed.subarray(pointBytes + ivBytes, -tagBytes);
-  const salt = Buffer.concat([point, pointOf(createPublicKey(privateKey))]);
-  const key = sealingKey({ privateKey, publicKey: keyOfPoint(point), salt });
-  const decipher = createDecipheriv('aes-256-gcm', key, iv, { authTagLength: tagBytes });
-  decipher.setAAD(Buffer.from(trustDomain, 'utf8'));
-  decipher.setAuthTag(sealed.subarray(-tagBytes));
+  const salt = Buffer.concat([point, pointOf(spkiOf(privateKey))]);
+  const key = sealingKey({ secret: agree(privateKey, spkiOfEphemeral(point)), salt });
   let payload: Buffer;
   try {
-    payload = Buffer.concat([decipher.update(ciphertext), decipher.final()]);
+    payload = openGcm({ key, iv, aad: Buffer.from(trustDomain, 'utf8'), ciphertext, tag: sealed.subarray(-tagBytes) });
   } catch (cause) {
     throw new ControlError('UNAUTHENTICATED', 'the join token was not made for this deployment, or was changed', {
       cause,
@@ -85,20 +72,16 @@ export function openJoinToken(privateKey: KeyObject, text: string, { trustDomain
   return decodeClaims(payload);
 }
 
-const spkiHead = Buffer.from('3059301306072a8648ce3d020106082a8648ce3d030107034200', 'hex');
-
-const pointOf = (key: KeyObject): Buffer => Buffer.from(spkiOf(key)).subarray(spkiHead.length);
-
-function keyOfPoint(point: Uint8Array): KeyObject {
+function spkiOfEphemeral(point: Uint8Array): Uint8Array {
   try {
-    return publicKeyOf(Buffer.concat([spkiHead, point]));
+    return spkiOfPoint(point, 'ephemeral');
   } catch (cause) {
     throw malformed('its ephemeral key is not on P-256', cause);
   }
 }
 
-const sealingKey = ({ privateKey, publicKey, salt }: { privateKey: KeyObject; publicKey: KeyObject; salt: Uint8Array }): Buffer =>
-  Buffer.from(hkdfSync('sha256', diffieHellman({ privateKey, publicKey }), salt, info, 32));
+const sealingKey = ({ secret, salt }: { secret: Uint8Array; salt: Uint8Array }): Buffer =>
+  hkdfSha256({ ikm: secret, salt, info, size: 32 });
 
 function parseToken(text: string): Buffer {
   if (text.length > maxTokenLength || !text.startsWith(prefix))

@@ -11,6 +11,7 @@ import { projectRoot } from '../lib/sources.mjs';
 const packages = Object.freeze({
   softhsm2: 'softhsm2-util', // a PKCS #11 token in software
   opensc: 'pkcs11-tool', // makes and reads keys of tokens, independently of us
+  'openssh-server': 'sshd', // lets in whom a certificate of ours names, and nobody else
 });
 
 const installWithinMs = 5 * 60_000;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { describePins, encodeBundle, jwkThumbprint, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { describePins, encodeBundle, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { jwkThumbprint } from '../../../pki/jose/index.ts';
 import { edited, secret, sharedBundle } from '../support.ts';
 
 describe('the pins of a bundle', () => {
