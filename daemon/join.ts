@@ -13,7 +13,7 @@ import { ControlError, codeOf, errorTable } from '../domain/errors.ts';
 import { second } from '../domain/time.ts';
 import { type JoinBundle, verifyJoinResponse } from '../pki/enroll/index.ts';
 import { acceptTrustBundle } from '../pki/trust/index.ts';
-import { createCsr, nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from '../pki/x509/index.ts';
+import { createCsr, grantedIdentityOf, parseCertificate, spkiOf, verifyChain } from '../pki/x509/index.ts';
 import { bounds, encodeMessage, type JoinGranted, JoinRequestSchema, type JoinResponseBody } from '../proto/index.ts';
 import { type HostFiles, hardwareClaims } from './kinds/inventory.ts';
 import { openPrivateFolder } from './state/files.ts';
@@ -191,7 +191,7 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
   const leaf = parseCertificate(chain[0] as Uint8Array);
   if (!Buffer.from(leaf.spki).equals(spkiOf(key))) throw unfit('the certificate is for another key');
   verifyChain(chain, { anchors: chain.slice(1), purpose: 'client', now: Math.max(now, leaf.notBefore) });
-  const named = nodeIdentityOf(leaf, bundle.trustDomain);
+  const named = grantedIdentityOf(leaf, bundle.trustDomain);
   if (named.nodeId !== nodeId || named.siteId !== siteId)
     throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
   if (trust === undefined) throw unfit('the answer carries no trust bundle');

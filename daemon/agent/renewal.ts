@@ -9,7 +9,7 @@ import { createHash, type KeyObject } from 'node:crypto';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { minute, second } from '../../domain/time.ts';
 import { signRenewProof } from '../../pki/enroll/index.ts';
-import { createCsr, nodeIdentityOf, parseCertificate, signerFromPrivateKey, spkiOf, verifyChain } from '../../pki/x509/index.ts';
+import { createCsr, grantedIdentityOf, parseCertificate, signerFromPrivateKey, spkiOf, verifyChain } from '../../pki/x509/index.ts';
 import { bounds, decodeMessage, encodeMessage, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { generateNodeKey, type Identity, type StoredIdentity } from '../state/identity.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
@@ -81,7 +81,7 @@ function assertOurs(identity: Identity, { chain, key, now }: { chain: readonly U
     throw unfit(`the renewed chain has ${chain.length} certificates`);
   const leaf = parseCertificate(leafDer);
   if (!Buffer.from(leaf.spki).equals(spkiOf(key))) throw unfit('the renewed certificate is for another key');
-  const named = nodeIdentityOf(leaf, identity.trustDomain);
+  const named = grantedIdentityOf(leaf, identity.trustDomain);
   if (named.nodeId !== identity.nodeId || named.siteId !== identity.siteId || named.role !== identity.role) {
     throw unfit(`the renewed certificate is for ${named.role} ${named.spiffeId}`);
   }

@@ -6,6 +6,7 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 import { malformed } from './malformed.ts';
+import { roleOf } from './name.ts';
 import type { AgentRole, Certificate, NodeIdentity, SpiffeIdentity } from './types.ts';
 
 export const maxUriSans = 4;
@@ -75,6 +76,15 @@ export const nodeIdentityOf = (certificate: Certificate, trustDomain: string): N
     throw denied('wrong-trust-domain', `the certificate is of trust domain ${identity.trustDomain}, not ${trustDomain}`);
   if (!isAgentRole(role)) throw denied('wrong-role', `the certificate's role ${role ?? '(none)'} is not one of an agent`);
   return Object.freeze({ ...identity, spiffeId, role });
+};
+
+/**
+ * The same as a daemon reads it: the role counts only in the subject (ID-030). A control plane of a release ago may still hold
+ * certificates with the former extension; a daemon is never given one. PERMISSION_DENIED as nodeIdentityOf.
+ */
+export const grantedIdentityOf = (certificate: Certificate, trustDomain: string): NodeIdentity => {
+  if (roleOf(certificate.subject.attributes) === null) throw denied('wrong-role', "the certificate's subject names no role");
+  return nodeIdentityOf(certificate, trustDomain);
 };
 
 const spiffeIdentityOf = (spiffeId: string): SpiffeIdentity => {

@@ -33,6 +33,7 @@ export {
 } from './der-writer.ts';
 export {
   formatSpiffeId,
+  grantedIdentityOf,
   isNodeKeyStatement,
   isTrustDomain,
   nodeIdentityOf,

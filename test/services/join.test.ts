@@ -9,6 +9,7 @@ import { nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from '../../pki
 import { bounds, type JoinGranted, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
 import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
+import { attestors } from '../../services/join.ts';
 import { issuerOf } from '../../services/node-certs.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { createJoinToken } from '../../services/tokens.ts';
@@ -219,6 +220,7 @@ describe('joining by token', () => {
   });
 
   it('JOIN-010 JOIN-011 refuses requests that are none, before the token is touched', async () => {
+    assert.deepEqual(attestors, ['join-token', 'x509pop', 'provisioned', 'discovery', 'cloud-iid', 'tpm']);
     const evidence = await token();
     const key = newKey();
     const table: [
@@ -273,7 +275,7 @@ describe('joining by token', () => {
     );
   });
 
-  it('JOIN-006 the first join, repeated after the node joined again, gives the replaced key nothing', async () => {
+  it('the first join, repeated after the node joined again, gives the replaced key nothing', async () => {
     const first = await joinRequest(newKey(), await token({ nodeId: 'gpu-21' }));
     granted(first, await send(first));
     await revokeNode({ db: used.db, nodeId: 'gpu-21', actor: 'olga', reason: 'key stolen', now: t0 });

@@ -9,8 +9,10 @@ import {
   encodeDerOid,
   encodeDerSequence,
   encodePem,
+  grantedIdentityOf,
   issueLeaf,
   type NameAttribute,
+  nodeIdentityOf,
   oids,
   parseCertificate,
   parsePemCertificates,
@@ -147,6 +149,18 @@ describe('pki/x509 certificates', () => {
     const [der] = parsePemCertificates(readFileSync(new URL('former-role.pem', import.meta.url), 'utf8'));
     const former = parseCertificate(der as Uint8Array);
     assert.deepEqual({ role: former.role, subject: former.subject.attributes[0]?.value }, { role: 'site', subject: 'machines' });
+    assert.equal(nodeIdentityOf(former, 'fleet.example').role, 'site');
+  });
+
+  it('ID-020 and ID-030 a daemon takes an identity whose role is in the subject, and none by the former extension', () => {
+    const [der] = parsePemCertificates(readFileSync(new URL('former-role.pem', import.meta.url), 'utf8'));
+    const former = parseCertificate(der as Uint8Array);
+    assert.throws(
+      () => grantedIdentityOf(former, 'fleet.example'),
+      refusedWith('PERMISSION_DENIED', 'wrong-role', /subject names no role/),
+    );
+    assert.deepEqual(grantedIdentityOf(leaf, trustDomain), nodeIdentityOf(leaf, trustDomain));
+    assert.throws(() => grantedIdentityOf(leaf, 'other.example'), refusedWith('PERMISSION_DENIED', 'wrong-trust-domain', /other\.example/));
   });
 
   it('ID-027 nothing that is issued carries an identifier under 2.25', async () => {

@@ -109,7 +109,7 @@ describe('pki/x509 identity', () => {
     assert.equal(nodeSpiffeIdOf([spiffeId, 'spiffe://fleet.example/site/fra1/node/other']), null);
   });
 
-  it('ID-015 and ID-016 tpmAkUri and parseTpmAkUri round-trip names with digests of 20 to 64 bytes', () => {
+  it('ID-014, ID-015 and ID-016 tpmAkUri and parseTpmAkUri round-trip names with digests of 20 to 64 bytes', () => {
     for (const digest of [20, 32, 64]) {
       const name = Buffer.concat([Buffer.from('000b', 'hex'), Buffer.alloc(digest, 0xcd)]);
       assert.equal(tpmAkUri(name), `urn:bc:tpm-ak:000b:${'cd'.repeat(digest)}`);
