@@ -6,8 +6,9 @@ import { maxLineBytes } from '../../../cli/conformance/lines.ts';
 import { runConformance } from '../../../cli/conformance/run.ts';
 import { sets } from '../../../cli/conformance/sets/table.ts';
 import { isCode } from '../../../domain/errors.ts';
+import { encodePublicJwk, signJws } from '../../../pki/jose/index.ts';
 import { projectRoot } from '../../harness/imports.ts';
-import { refusedWith } from '../../pki/x509/authorities.ts';
+import { createKey, refusedWith } from '../../pki/x509/authorities.ts';
 
 interface Answer {
   readonly id: unknown;
@@ -137,6 +138,28 @@ describe('the conformance entry', () => {
         { numRuns: 40 },
       );
   }).timeout(60_000);
+
+  it('judges a token by the key set beside it: each kid once, every key for this job', async () => {
+    const { signer, spki } = createKey();
+    const good = encodePublicJwk(spki, 'sig');
+    const jws = await signJws({ signer, typ: 'test', payload: Buffer.from('foo') });
+    const groups = [
+      { public: { keys: [good] }, private: { keys: [] } },
+      { private: { keys: [good] } },
+      { public: { keys: [good, good] } },
+      { public: { keys: [good, { kty: 'oct', k: 'AAAA', kid: 'k' }] } },
+      { public: { keys: [{ ...good, use: 'enc' }] } },
+      { public: { keys: [] } },
+      { public: null },
+      {},
+    ];
+    const lines = groups.map((group, id) => JSON.stringify({ id, group, case: { jws } })).join('\n');
+    const answers = await answersTo('jwk', lines);
+    assert.deepEqual(
+      answers.map(({ result, code, value }) => code ?? `${result} ${String(value)}`),
+      ['accept 666f6f', 'accept 666f6f', 'MALFORMED', 'UNSUPPORTED', 'UNSUPPORTED', 'BAD_SIGNATURE', 'MALFORMED', 'MALFORMED'],
+    );
+  });
 
   it('a set that does not exist is an error that lists those that do', async () => {
     for (const set of ['', 'x508', 'constructor', '__proto__'])
