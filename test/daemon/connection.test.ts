@@ -1,6 +1,7 @@
 /** The daemon's side of the connection: it alone dials, one stream on each connection, its certificate on every one. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import type { ServerHttp2Session } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import { saveIdentity } from '../../daemon/state/identity.ts';
 import { dialPinned } from '../../daemon/transport/pinned-connection.ts';
@@ -79,7 +80,8 @@ describe('the daemon on the wire', () => {
     const { chain } = member.identity().identity;
     for (let n = 0; n < 2; n += 1) {
       const { stream } = await gateway.nextSession();
-      const presented = (stream.session?.socket as TLSSocket).getPeerX509Certificate();
+      const socket = (stream.session as ServerHttp2Session).socket as TLSSocket;
+      const presented = socket.getPeerX509Certificate();
       assert.deepEqual(presented?.raw, Buffer.from(chain[0] as Uint8Array));
       assert.deepEqual(presented?.issuerCertificate?.raw, Buffer.from(chain[1] as Uint8Array));
       gateway.cut();

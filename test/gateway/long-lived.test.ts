@@ -47,13 +47,13 @@ describe('long lives', function () {
 
   const frames = isNightly ? 1_000_000 : 50_000;
   it(`B19 ${frames} frames on one stream leave nothing behind`, async () => {
-    let answers = 0;
+    const seen = { answers: 0 };
     const reader = new MessageReader(64 * 1024, prefixRefusal);
-    const sink = { onMessage: () => void (answers += 1) };
+    const sink = { onMessage: () => void (seen.answers += 1) };
     const connection = await raw({ onData: (_, payload) => reader.push(payload, sink) });
     const stream = connection.open();
     connection.data(stream, grpcPrefixed(encodeMessage(AgentFrameSchema, helloFrame(), 'agentFrame')));
-    await eventually('welcome', () => answers === 1);
+    await eventually('welcome', () => seen.answers === 1);
     const perBatch = 1_000;
     const beat = grpcPrefixed(encodeMessage(AgentFrameSchema, { frame: { case: 'heartbeat', value: { sequence: 1n } } }, 'agentFrame'));
     const batch = h2Frame(
@@ -62,9 +62,9 @@ describe('long lives', function () {
     );
     const send = async (count: number): Promise<void> => {
       for (let sent = 0; sent < count; sent += perBatch) {
-        const wanted = answers + perBatch;
+        const wanted = seen.answers + perBatch;
         connection.socket.write(batch);
-        while (answers < wanted) {
+        while (seen.answers < wanted) {
           await turns(1);
           scheduler.advance(5);
         }

@@ -156,7 +156,7 @@ describe('the gateway over PostgreSQL', function () {
     const hello = { daemonVersion: '0.7.3', protoMin: 1, protoMax: 5, capabilities: ['instance.snapshot', 'devices.limits'] };
     const { agent, welcome } = await openAgent({ port, leaf: await enrolled('newer') }, hello);
     assert.equal(welcome.protocolVersion, 1, 'SKEW-002 the highest that both speak');
-    const rows = await used.db.query<Record<string, unknown>>({
+    const rows = await used.db.query({
       text: `select s.daemon_version, s.proto_max, s.capabilities, n.labels from node_sessions s join nodes n on n.id = s.node_id
              where s.node_id = 'newer'`,
     });

@@ -17,7 +17,7 @@ import {
 } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
-import { startGateway } from './start-gateway.ts';
+import { type RunningGateway, startGateway } from './start-gateway.ts';
 
 describe('watching TLS files', () => {
   let folder: string;
@@ -27,6 +27,15 @@ describe('watching TLS files', () => {
     authorities = await createAuthorities();
   });
   after(() => rm(folder, { recursive: true }));
+  const started: RunningGateway[] = [];
+  const open = async (options: Parameters<typeof startGateway>[0]): Promise<RunningGateway> => {
+    const running = await startGateway(options);
+    started.push(running);
+    return running;
+  };
+  afterEach(async () => {
+    for (const { gateway } of started.splice(0)) await gateway.close();
+  });
 
   const write = async (leaf: TestLeaf, parts: readonly ('key' | 'cert')[] = ['key', 'cert']): Promise<void> => {
     if (parts.includes('key')) await writeFile(join(folder, 'gateway.key'), leaf.keyPem);
@@ -38,7 +47,7 @@ describe('watching TLS files', () => {
     await write(first);
     await writeFile(join(folder, 'node-ca.pem'), nodeCaPem(authorities));
     const files = { key: join(folder, 'gateway.key'), cert: join(folder, 'gateway.crt'), ca: join(folder, 'node-ca.pem') };
-    const { gateway, port } = await startGateway({ authorities });
+    const { gateway, port } = await open({ authorities });
     const errors: string[] = [];
     let reloads = 0;
     const scheduler = new ManualScheduler();
@@ -76,7 +85,6 @@ describe('watching TLS files', () => {
     await eventually('the timer looks', () => reloads === 3);
     watch.close();
     assert.equal(scheduler.pending, 0);
-    await gateway.close();
   });
 
   it('TLS-015 without a watch the material is what was read at the start, whatever becomes of the files', async () => {
@@ -84,7 +92,7 @@ describe('watching TLS files', () => {
     const files = { key: join(folder, 'gateway.key'), cert: join(folder, 'gateway.crt') };
     await write(first);
     const scheduler = new ManualScheduler();
-    const { gateway, port } = await startGateway({
+    const { port } = await open({
       authorities,
       scheduler,
       tls: { ...(await readTlsFiles(files)), ca: nodeCaPem(authorities) },
@@ -93,7 +101,6 @@ describe('watching TLS files', () => {
     for (let minutes = 0; minutes < 120; minutes += 1) scheduler.advance(60_000);
     await turns();
     assert.equal(await serialOf(port), first.serial);
-    await gateway.close();
   });
 
   it('TLS-006, TLS-017, A-PRO-16 other options of the listener apply beside the files, before and after a reload', async () => {
@@ -101,7 +108,7 @@ describe('watching TLS files', () => {
     const [first, second] = [await hostLeaf(authorities, 'gateway'), await hostLeaf(authorities, 'gateway')];
     const old = { minVersion: 'TLSv1.2', maxVersion: 'TLSv1.2' } as const;
     const ca = nodeCaPem(authorities);
-    const { gateway, port } = await startGateway({ authorities, tls: { key: first.keyPem, cert: first.chainPem, ca }, tlsOptions: old });
+    const { gateway, port } = await open({ authorities, tls: { key: first.keyPem, cert: first.chainPem, ca }, tlsOptions: old });
     for (const renewed of [null, second]) {
       if (renewed !== null) gateway.setTls({ key: renewed.keyPem, cert: renewed.chainPem });
       const { agent } = await openAgent({ port, leaf, tls: { minVersion: 'TLSv1.2' } });
@@ -110,7 +117,6 @@ describe('watching TLS files', () => {
       await once(newer, 'error');
       newer.destroy();
     }
-    await gateway.close();
   });
 
   it('refuses a listener without node authorities', async () => {

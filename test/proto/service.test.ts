@@ -64,7 +64,7 @@ describe('what the protocol declares', () => {
 
   it('TRN-033 exports the helpers that both ends share', () => {
     const helpers = Object.entries(proto)
-      .filter(([, value]) => typeof value === 'function' && !/^class /.test(Function.prototype.toString.call(value)))
+      .filter(([, value]) => typeof value === 'function' && !Function.prototype.toString.call(value).startsWith('class '))
       .map(([name]) => name)
       .sort();
     assert.deepEqual(helpers, [
