@@ -8,7 +8,7 @@ import { canonicalJson, type Json } from './canonical.ts';
 import { type KeyForm, type KeyName, keyNames, keyTable } from './keys.ts';
 import { invalidBundle, Problems, restoreIt } from './problems.ts';
 import { Reader } from './reader.ts';
-import type { Republish } from './types.ts';
+import type { ExecTicketTimes, Republish } from './types.ts';
 
 export const bundleFormat = 'better-compute-pki';
 export const bundleVersion = 1;
@@ -42,6 +42,8 @@ export interface PublicDocument {
   readonly keys: Readonly<Partial<Record<KeyName, KeyDocument>>>;
   readonly commandRoots?: CommandRootsDocument;
   readonly republish: Republish | null;
+  /** Absent unless the exec ticket key is being exchanged. */
+  readonly execTicketTimes?: ExecTicketTimes;
 }
 
 export interface ParsedDocument {
@@ -102,7 +104,15 @@ function readPublic(reader: Reader): PublicDocument {
       actor: inner.text('actor'),
       at: inner.count('at', 0),
     })),
+    ...readTicketTimes(reader.optionalObject('execTicketTimes')),
   };
+}
+
+function readTicketTimes(reader: Reader | null): Pick<PublicDocument, 'execTicketTimes'> {
+  if (reader === null) return {};
+  const execTicketTimes = { nextAddedAt: reader.nullableCount('nextAddedAt'), formerStoppedAt: reader.nullableCount('formerStoppedAt') };
+  reader.refuseUnknown();
+  return { execTicketTimes };
 }
 
 function readKeys(reader: Reader): PublicDocument['keys'] {

@@ -56,6 +56,7 @@ export function documentOf(bundle: PkiBundle | PublicBundle): PublicDocument {
     keys,
     ...(bundle.commandRoots.roots.length === 0 && bundle.commandRoots.signing === '' ? {} : { commandRoots: commandRootsDocument(bundle) }),
     republish: bundle.republish,
+    ...(bundle.execTicketTimes === undefined ? {} : { execTicketTimes: bundle.execTicketTimes }),
   };
 }
 

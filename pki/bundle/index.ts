@@ -27,7 +27,7 @@ export {
 } from './create.ts';
 export { bundleDigest, documentOf, type EncodeBundleOptions, encodeBundle } from './encode.ts';
 export { withExternalSigners } from './external.ts';
-export { type KeyForm, type KeyName, type KeyRow, keyNames, keyTable } from './keys.ts';
+export { foundingKeyNames, type KeyForm, type KeyName, type KeyRow, keyNames, keyTable } from './keys.ts';
 export { type Authentication, authenticateBundle, type OpenBundleOptions, openBundle } from './open.ts';
 export { type BundlePins, type CertificateFacts, type CommandRootPins, commandRootPins, describePins } from './pins.ts';
 export { readPublicBundle } from './public.ts';

@@ -12,11 +12,13 @@ export interface KeyRow {
   readonly mayBeOffline: boolean;
   /** Its private half may be kept by a token or a key service (KEY-039). */
   readonly mayBeExternal: boolean;
+  /** There only while another key is exchanged: a new bundle has none. */
+  readonly passing: boolean;
   readonly summary: string;
 }
 
 const row = (form: KeyForm, summary: string, flags: Partial<Omit<KeyRow, 'form' | 'summary'>> = {}): KeyRow =>
-  Object.freeze({ form, summary, optional: false, mayBeOffline: false, mayBeExternal: false, ...flags });
+  Object.freeze({ form, summary, optional: false, mayBeOffline: false, mayBeExternal: false, passing: false, ...flags });
 
 export const keyTable = Object.freeze({
   rootCa: row('authority', 'root CA: certifies the node, serving and internal CA', { mayBeOffline: true, mayBeExternal: true }),
@@ -27,6 +29,12 @@ export const keyTable = Object.freeze({
   joinEncryption: row('decryption', 'join tokens are sealed to it'),
   rekeyEncryption: row('decryption', 're-key bodies are sealed to it'),
   execTicketKey: row('signing', 'signs exec tickets', { optional: true }),
+  execTicketKeyNext: row('signing', 'signs exec tickets after its promotion', { optional: true, passing: true }),
+  execTicketKeyFormer: row('signing', 'signed exec tickets; verified by until the last is over', {
+    optional: true,
+    passing: true,
+    mayBeOffline: true,
+  }),
   auditSigning: row('signing', 'signs audit checkpoints', { optional: true, mayBeExternal: true }),
   sshCa: row('ssh', 'break-glass SSH CA', { optional: true }),
   sandboxSshCa: row('ssh', 'sandbox SSH CA', { optional: true }),
@@ -35,6 +43,9 @@ export const keyTable = Object.freeze({
 export type KeyName = keyof typeof keyTable;
 
 export const keyNames = Object.freeze(Object.keys(keyTable) as KeyName[]);
+
+/** What a new bundle holds, each once (KEY-010). */
+export const foundingKeyNames = Object.freeze(keyNames.filter((name) => !keyTable[name].passing));
 
 /** Name of a command root's private half among the private keys. */
 export const commandRootKeyName = (id: string): string => `commandRoot:${id}`;

@@ -40,9 +40,21 @@ export function loadKeys({ publicBundle, privateKeys, verdict }: Halves): PkiBun
   refuseSharedKeys(bundle, problems);
   refuseBrokenAuthorities(bundle, problems);
   refuseBrokenRoots(bundle, problems);
+  refuseBrokenTicketKeys(bundle, problems);
   problems.throwIfAny();
   const signing = commandRootsById.get(publicBundle.commandRoots.signing);
   return Object.freeze({ ...bundle, ...(signing === undefined ? {} : { commandSigning: signing }) });
+}
+
+/** The other ticket keys are there with their times and beside the one that signs, or not at all. */
+function refuseBrokenTicketKeys(bundle: PkiBundle, problems: Problems): void {
+  const { execTicketKey, execTicketKeyNext, execTicketKeyFormer, execTicketTimes } = bundle;
+  const others = { execTicketKeyNext: execTicketTimes?.nextAddedAt, execTicketKeyFormer: execTicketTimes?.formerStoppedAt } as const;
+  for (const [name, at] of Object.entries(others))
+    if ((bundle[name as keyof typeof others] === undefined) !== ((at ?? null) === null))
+      problems.add('execTicketTimes', `does not fit ${name}`);
+  if (execTicketKey === undefined && (execTicketKeyNext ?? execTicketKeyFormer) !== undefined)
+    problems.add('execTicketKey', 'is missing beside its next or former key');
 }
 
 interface Loading {

@@ -45,6 +45,7 @@ export function publicOf({ document, seal, privateKeys }: ParsedDocument): Publi
     commandRoots: document.commandRoots === undefined ? noCommandRoots : stateOf(document.commandRoots),
     commandRootsById: new Map(roots.map((root) => [root.id, root])),
     republish: document.republish,
+    ...(document.execTicketTimes === undefined ? {} : { execTicketTimes: document.execTicketTimes }),
   };
 }
 

@@ -53,6 +53,12 @@ export interface Republish {
   readonly at: number;
 }
 
+/** When the other exec ticket keys came to be what they are; null where there is none. */
+export interface ExecTicketTimes {
+  readonly nextAddedAt: number | null;
+  readonly formerStoppedAt: number | null;
+}
+
 /** How the private half is kept in the file. `former` is the seal without a digest over the public half. */
 export type SealForm = 'current' | 'former' | 'plaintext';
 
@@ -73,6 +79,11 @@ export interface PkiBundle {
   readonly joinEncryption: DecryptionKey;
   readonly rekeyEncryption: DecryptionKey;
   readonly execTicketKey?: SigningKey;
+  /** Published, signs after its promotion (ticket-key.ts). */
+  readonly execTicketKeyNext?: SigningKey;
+  /** The public half of the key before: its last tickets verify by it. */
+  readonly execTicketKeyFormer?: SigningKey;
+  readonly execTicketTimes?: ExecTicketTimes;
   readonly auditSigning?: SigningKey;
   readonly sshCa?: SshAuthority;
   readonly sandboxSshCa?: SshAuthority;
@@ -111,6 +122,9 @@ export interface PublicBundle {
   readonly joinEncryption: PublicKeyEntry;
   readonly rekeyEncryption: PublicKeyEntry;
   readonly execTicketKey?: PublicKeyEntry;
+  readonly execTicketKeyNext?: PublicKeyEntry;
+  readonly execTicketKeyFormer?: PublicKeyEntry;
+  readonly execTicketTimes?: ExecTicketTimes;
   readonly auditSigning?: PublicKeyEntry;
   readonly sshCa?: { readonly publicKey: string };
   readonly sandboxSshCa?: { readonly publicKey: string };

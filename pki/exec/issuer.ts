@@ -84,5 +84,7 @@ export function execTicketIssuer(bundle: PkiBundle, options: ExecTicketIssuerOpt
     throw new ControlError('INVALID_CONFIG', 'the key bundle has no exec ticket key: it was made before there was one', {
       details: { reason: 'no-exec-ticket-key' },
     });
-  return new ExecTicketIssuer({ current: execTicketKey }, options);
+  // What nodes must know before it signs, and what they must know until its last ticket is over.
+  const others = [bundle.execTicketKeyNext, bundle.execTicketKeyFormer].flatMap((key) => (key === undefined ? [] : [key.spki]));
+  return new ExecTicketIssuer({ current: execTicketKey, others }, options);
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey } from 'node:crypto';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
-import { keyNames, openBundle } from '../../../pki/bundle/index.ts';
+import { foundingKeyNames, openBundle } from '../../../pki/bundle/index.ts';
 import { spkiOf } from '../../../pki/x509/index.ts';
 import { trustDomain } from '../../pki/support.ts';
 import { type Bench, createBench, flagsOf } from './harness.ts';
@@ -41,7 +41,7 @@ describe('better-compute pki init', () => {
   it('KEY-002 KEY-010 CLI-003 one file holds every key of the table, each with its private half, and a second run adds none', async () => {
     await bench.run(...init);
     const bundle = bench.bundle();
-    for (const name of keyNames) assert.ok(bundle[name]?.privateKey !== undefined, name);
+    for (const name of foundingKeyNames) assert.ok(bundle[name]?.privateKey !== undefined, name);
     assert.equal(bundle.commandSigning?.privateKey?.asymmetricKeyType, 'ec');
     const before = readFileSync(bench.path('pki.json'), 'utf8');
     assert.equal((await bench.run(...init)).exitCode, 4);
