@@ -41,7 +41,14 @@ describe('the api process', function () {
   });
   afterEach(async () => {
     await Promise.all(running.splice(0).map((api) => api.stop('SIGKILL')));
-    for (const table of ['control_processes', 'bundle_freshness', 'trust_bundle_state', 'trust_bundle_history', 'join_tokens']) {
+    for (const table of [
+      'control_processes',
+      'bundle_freshness',
+      'trust_bundle_state',
+      'trust_bundle_history',
+      'join_tokens',
+      'workload_issuers',
+    ]) {
       await used.db.query({ text: `delete from ${table}` });
     }
     removeScratchFolders();
@@ -116,6 +123,27 @@ describe('the api process', function () {
     });
     assert.equal(await api.stop(), 0);
     assert.deepEqual(await listProcesses(used.db), [], 'a process that ends in order takes its row away');
+  });
+
+  it('WID-004 WID-011 WID-015 serves the documents of the issuer it is configured with, from keys that every api shares', async () => {
+    const issuer = { BETTER_COMPUTE_WORKLOAD_ISSUER: 'https://id.example.com/wid' };
+    const [one, two] = await Promise.all([start(issuer), start({ ...issuer, BETTER_COMPUTE_METRICS_PORT: '0' })]);
+    const read = async (api: Api, name: string) =>
+      (await fetch(`${api.addresses['api']}/wid/.well-known/${name}`)).json() as Promise<Record<string, unknown>>;
+    assert.equal((await read(one, 'openid-configuration'))['jwks_uri'], 'https://id.example.com/wid/.well-known/jwks.json');
+    const { status } = await post(`${one.addresses['api']}/v1/workload/keys`, { actor: 'ann' });
+    assert.equal(status, 200);
+    const keys = await read(two, 'jwks.json');
+    assert.equal((keys['keys'] as unknown[]).length, 2, 'a key that one adds the other publishes');
+    assert.deepEqual(keys, await read(one, 'jwks.json'));
+  });
+
+  it('WID-010 refuses to start with an issuer that is none, or a secret that seals nothing, and says which', async () => {
+    const bad = await start({ BETTER_COMPUTE_WORKLOAD_ISSUER: 'https://id.example.com:8443' });
+    assert.deepEqual([await bad.stop(), bad.addresses], [3, {}]);
+    assert.match(bad.stderr(), /"https:\/\/id\.example\.com:8443" cannot be the workload issuer: it must be on port 443, not 8443/);
+    const short = await start({ BETTER_COMPUTE_WORKLOAD_ISSUER: 'https://id.example.com', BETTER_COMPUTE_SECRET: 'short' });
+    assert.match(short.stderr(), /BETTER_COMPUTE_SECRET has 5 characters/);
   });
 
   it('creates join tokens that the bundle opens and whose pins are those of pki show (JOIN-024, JOIN-029)', async () => {
