@@ -29,6 +29,7 @@ import type { PublishedTrust, SessionStore } from './session/store.ts';
 import { WorkloadRelay } from './session/workload-relay.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
 import type { TlsMaterial } from './tls/material.ts';
+import { TurnQueue } from './turn-queue.ts';
 
 export interface GatewayOptions {
   readonly tls: TlsMaterial;
@@ -176,7 +177,9 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
       log.warn({ err: error }, 'the revocation feed was not answered');
     },
   });
+  const turns = new TurnQueue();
   const router: Router = createRouter({
+    turns,
     trustDomain: options.trustDomain,
     services: options.services,
     anchors: () => listener.anchors,
@@ -192,6 +195,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
   const listener = createDaemonListener({
     tls: options.tls,
     scheduler,
+    turns,
     ...(options.tlsOptions === undefined ? {} : { tlsOptions: options.tlsOptions }),
     ...(options.handshakesAtATime === undefined ? {} : { handshakesAtATime: options.handshakesAtATime }),
     onSession: (session, socket) => void connections.add(session, socket),

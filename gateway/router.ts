@@ -19,6 +19,7 @@ import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
 import { withClockTold } from './tls/clock-refusal.ts';
 import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
+import type { TurnQueue } from './turn-queue.ts';
 
 export interface RouterOptions {
   readonly trustDomain: string;
@@ -29,6 +30,7 @@ export interface RouterOptions {
   readonly connections: ConnectionTable;
   readonly sessions: Sessions;
   readonly scheduler: Scheduler;
+  readonly turns: TurnQueue;
   readonly random: () => number;
   readonly log: GatewayLog;
   readonly metrics: GatewayMetrics;
@@ -53,14 +55,15 @@ export function createRouter(options: RouterOptions): Router {
   const { connections, sessions, scheduler } = options;
   const methods: Readonly<Record<string, (call: Call) => void>> = Object.freeze({
     [`${service}/Join`]: (call) => void serve(options, call, { maxBytes: bounds.joinRequest, handle: (request) => join(options, request) }),
-    [`${service}/Renew`]: (call) => {
-      const peer = peerOf(options, call.stream);
-      void serve(options, call, { maxBytes: bounds.renewRequest, handle: (request) => renew(options, request, peer) });
-    },
-    [`${service}/Session`]: ({ stream, connection }) => {
-      sessions.accept(stream, sessionPeerOf(peerOf(options, stream), stream));
-      connection.begin();
-    },
+    [`${service}/Renew`]: (call) =>
+      inItsTurn(options, call, (peer) => {
+        void serve(options, call, { maxBytes: bounds.renewRequest, handle: (request) => renew(options, request, peer) });
+      }),
+    [`${service}/Session`]: (call) =>
+      inItsTurn(options, call, (peer) => {
+        sessions.accept(call.stream, sessionPeerOf(peer, call.stream));
+        call.connection.begin();
+      }),
   });
   return {
     onStream(stream, headers) {
@@ -106,6 +109,23 @@ function refuse({ connections, metrics, random, log }: RouterOptions, { stream, 
   else log.debug({ reason: wire.reason, err: error }, 'a stream was refused');
   connections.countReset(connection);
   refuseStream(stream, wire);
+}
+
+/** Verifying a peer costs as much as a good part of its handshake: one a turn. A stream that is gone by then was a reset. */
+function inItsTurn(options: RouterOptions, call: Call, accept: (peer: Peer) => void): void {
+  const { stream, connection } = call;
+  const gone = (): void => options.connections.countReset(connection);
+  stream.once('close', gone);
+  options.turns.add(() => {
+    if (stream.destroyed) return false;
+    stream.off('close', gone);
+    try {
+      accept(peerOf(options, stream));
+    } catch (error) {
+      refuse(options, call, error);
+    }
+    return true;
+  });
 }
 
 function peerOf({ anchors, trustDomain, isRevoked, scheduler }: RouterOptions, stream: ServerHttp2Stream): Peer {

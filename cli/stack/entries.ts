@@ -10,8 +10,11 @@ export interface Entry {
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const compiled = extname(fileURLToPath(import.meta.url)) === '.js';
 
-/** @param name path of the program from the project's root, without its ending: api/main */
-export const entryOf = (name: string): Entry =>
+/**
+ * @param name path of the program from the project's root, without its ending: api/main
+ * @param nodeFlags what node itself is told
+ */
+export const entryOf = (name: string, nodeFlags: readonly string[] = []): Entry =>
   compiled
-    ? { args: ['--enable-source-maps', join(root, `${name}.js`)] }
-    : { args: ['--import', import.meta.resolve('tsx'), join(root, `${name}.ts`)] };
+    ? { args: [...nodeFlags, '--enable-source-maps', join(root, `${name}.js`)] }
+    : { args: [...nodeFlags, '--import', import.meta.resolve('tsx'), join(root, `${name}.ts`)] };

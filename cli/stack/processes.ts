@@ -2,8 +2,10 @@
  * The processes of the control plane and what each is told: one table, because what a process does not get it cannot leak. The
  * gateway and the control worker never see the secret; only the api and the signing worker open the key bundle.
  */
+
 import { deriveCodecKey } from '../../runtime/codec-key.ts';
 import { demonstrationTimesName } from '../../runtime/config.ts';
+import { gatewayNodeFlags } from '../../runtime/node-flags.ts';
 import type { StackHome } from './home.ts';
 import type { Ports } from './ports.ts';
 
@@ -22,9 +24,11 @@ export interface StackFacts {
 
 type Told = Readonly<Record<string, string>>;
 
-interface ProcessRow {
+export interface ProcessRow {
   /** Path of the program from the root, without its ending. */
   readonly entry: string;
+  /** What node itself is told; default: nothing. */
+  readonly nodeFlags?: readonly string[];
   readonly told: (facts: StackFacts) => Told;
 }
 
@@ -92,6 +96,7 @@ export const processTable = Object.freeze({
   },
   gateway: {
     entry: 'gateway/main',
+    nodeFlags: gatewayNodeFlags,
     told: (facts) => ({
       ...databaseOf(facts),
       ...tlsOf(facts),

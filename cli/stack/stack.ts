@@ -22,7 +22,7 @@ import { entryOf } from './entries.ts';
 import { prepareHome, type StackHome, stackHome } from './home.ts';
 import { type Materials, prepareMaterials } from './materials.ts';
 import { choosePorts, type Ports } from './ports.ts';
-import { codecUrl, gatewayUrl, type ProcessName, processEnv, processTable, type StackFacts } from './processes.ts';
+import { codecUrl, gatewayUrl, type ProcessName, type ProcessRow, processEnv, processTable, type StackFacts } from './processes.ts';
 import { writeTlsFiles } from './tls-files.ts';
 
 export interface StackOptions {
@@ -117,7 +117,8 @@ async function startProcesses(facts: StackFacts, { say, signal }: StackOptions, 
     const running: Child[] = [];
     undo.push(async () => void (await Promise.all(running.map((child) => child.stop()))));
     const start = async (name: ProcessName): Promise<void> => {
-      const entry = entryOf(processTable[name].entry);
+      const { entry: path, nodeFlags = [] }: ProcessRow = processTable[name];
+      const entry = entryOf(path, nodeFlags);
       const logFile = join(facts.home.logs, `${name}.log`);
       running.push(await startChild({ name, entry, args: [], env: processEnv(name, facts), logFile }, { say }));
     };

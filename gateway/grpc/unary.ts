@@ -55,5 +55,7 @@ function readRequest(stream: ServerHttp2Stream, { maxBytes, requestWithinMs, sch
     });
     stream.once('end', () => settle(messages.length === 1 && !reader.isInMessage ? null : refusal('no-message')));
     stream.once('close', () => settle(refusal('no-message', { message: 'the call was given up' })));
+    // The call waited for its turn, and its end came before.
+    if (stream.readableEnded) settle(refusal('no-message'));
   });
 }

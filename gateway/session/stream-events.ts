@@ -20,6 +20,8 @@ export function attachStream(stream: ServerHttp2Stream, target: StreamTarget): v
   stream.on('end', onEnd);
   stream.on('close', onClose);
   stream.on('drain', onDrain);
+  // It waited for its turn, and the peer said all it had to say, which was nothing.
+  if (stream.readableEnded) process.nextTick(() => onEnd.call(stream));
 }
 
 function onData(this: ServerHttp2Stream, chunk: Buffer): void {

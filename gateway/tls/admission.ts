@@ -13,6 +13,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Scheduler } from '../scheduler.ts';
+import type { TurnQueue } from '../turn-queue.ts';
 
 export interface AdmissionOptions {
   /** Handshakes that may hold a place at a time. */
@@ -25,6 +26,7 @@ export interface AdmissionOptions {
   readonly maxWaiting: number;
   readonly waitAtMostMs: number;
   readonly scheduler: Scheduler;
+  readonly turns: TurnQueue;
   /** Starts the handshake; its end comes back through `finished`, or as the socket's close. */
   admit(socket: Socket): void;
 }
@@ -61,6 +63,7 @@ export class Admission {
   readonly #queue: Waiting[] = [];
   #places = 0;
   #closed = false;
+  #isTurnDue = false;
 
   constructor(options: AdmissionOptions) {
     this.#options = options;
@@ -98,15 +101,34 @@ export class Admission {
   }
 
   #next(): void {
-    const { slots, maxOpen, waitAtMostMs, scheduler } = this.#options;
-    while (this.#places < slots && this.#running.size < maxOpen) {
+    if (this.#isTurnDue || this.#queue.length === 0 || !this.#hasPlace) return;
+    this.#isTurnDue = true;
+    this.#options.turns.add(() => {
+      this.#isTurnDue = false;
+      const hasAdmitted = this.#admitOne();
+      this.#next();
+      return hasAdmitted;
+    });
+  }
+
+  get #hasPlace(): boolean {
+    return this.#places < this.#options.slots && this.#running.size < this.#options.maxOpen;
+  }
+
+  #admitOne(): boolean {
+    const { waitAtMostMs, scheduler } = this.#options;
+    while (this.#hasPlace) {
       const next = this.#queue.shift();
-      if (next === undefined) return;
+      if (next === undefined) return false;
       // A peer that left while it waited has no address any more.
       const isStale = next.socket.remotePort === undefined || scheduler.now() - next.since > waitAtMostMs;
-      if (isStale || next.socket.destroyed) next.socket.destroy();
-      else this.#admit(next.socket);
+      if (!isStale && !next.socket.destroyed) {
+        this.#admit(next.socket);
+        return true;
+      }
+      next.socket.destroy();
     }
+    return false;
   }
 
   #admit(socket: Socket): void {

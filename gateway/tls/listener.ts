@@ -17,6 +17,7 @@ import {
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { Scheduler } from '../scheduler.ts';
+import type { TurnQueue } from '../turn-queue.ts';
 import { Admission } from './admission.ts';
 import { type CheckedMaterial, checkMaterial, type TlsMaterial } from './material.ts';
 
@@ -25,6 +26,7 @@ export interface ListenerOptions {
   /** Options of the listener beside key, cert and ca (TLS-006); they stay over a reload (TLS-017). */
   readonly tlsOptions?: Pick<SecureServerOptions, 'minVersion' | 'maxVersion' | 'ciphers' | 'sigalgs'>;
   readonly scheduler: Scheduler;
+  readonly turns: TurnQueue;
   readonly handshakesAtATime?: number;
   onSession(session: ServerHttp2Session, socket: TLSSocket): void;
   onSessionClosed(session: ServerHttp2Session): void;
@@ -102,7 +104,7 @@ const pemOf = ({ key, cert, ca }: CheckedMaterial): { key: string | Buffer; cert
   ca,
 });
 
-function createAdmission(http2: Http2SecureServer, { scheduler, handshakesAtATime = 8 }: ListenerOptions): Admission {
+function createAdmission(http2: Http2SecureServer, { scheduler, turns, handshakesAtATime = 8 }: ListenerOptions): Admission {
   const admission = new Admission({
     slots: handshakesAtATime,
     leaseMs: 50,
@@ -110,6 +112,7 @@ function createAdmission(http2: Http2SecureServer, { scheduler, handshakesAtATim
     maxWaiting: 8_192,
     waitAtMostMs: 30_000,
     scheduler,
+    turns,
     admit: (socket) => http2.emit('connection', socket),
   });
   http2.on('secureConnection', (socket: TLSSocket) => admission.finished(socket));

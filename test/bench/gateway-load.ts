@@ -3,6 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
+import { gatewayNodeFlags } from '../../runtime/node-flags.ts';
 import { grpcPrefixed, RawConnection } from '../gateway/raw-h2.ts';
 import { createAuthorities, dialTls, helloFrame, hostLeaf, nodeCaPem, nodeLeaf, type TestLeaf } from '../harness/agent.ts';
 import type { ChildConfig, ChildFigures } from './gateway-child.ts';
@@ -10,6 +11,7 @@ import type { ChildConfig, ChildFigures } from './gateway-child.ts';
 export interface Figure {
   readonly figure: string;
   readonly ratio: number;
+  readonly measured?: string;
   readonly goal: string;
   readonly holds: boolean;
   readonly detail: Readonly<Record<string, number | string>>;
@@ -42,10 +44,13 @@ export class BenchServer {
   }
 
   static async start(config: ChildConfig): Promise<BenchServer> {
-    const execArgv = ['--expose-gc', ...(extension === '.ts' ? ['--import', 'tsx'] : [])];
+    const nodeFlags = config.mode === 'ours' ? gatewayNodeFlags : [];
+    const execArgv = [...nodeFlags, '--expose-gc', ...(extension === '.ts' ? ['--import', 'tsx'] : [])];
     const child = fork(childPath, [], { execArgv, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
     child.send(config);
-    const [{ port }] = (await once(child, 'message')) as [{ port: number }];
+    const ended = once(child, 'exit').then(([code]) => Promise.reject(new Error(`the server under measurement ended with ${code}`)));
+    const [{ port }] = (await Promise.race([once(child, 'message'), ended])) as [{ port: number }];
+    ended.catch(() => undefined);
     return new BenchServer(child, port);
   }
 

@@ -12,6 +12,8 @@ import { ControlError } from '../../domain/errors.ts';
 export interface Figure {
   readonly figure: string;
   readonly ratio: number;
+  /** What the goal is about, where that is not the ratio: "36.4 ms". */
+  readonly measured?: string;
   /** As people write it: "≤ 1.15". */
   readonly goal: string | number;
   readonly holds: boolean;
@@ -26,6 +28,11 @@ const figures: Readonly<Record<string, string>> = Object.freeze({
   enqueue: 'commands appended a second, of a bare counter insert (goal: at least)',
   deliver: 'commands read a second, of a bare cursor read (goal: at least)',
   issue: 'certificates a second, of raw P-256 signatures (goal: at least)',
+  renew: 'renewals a second, of the raw signature and verifications they need (goal: at least)',
+  verify: 'time of a chain, of the raw verifications it needs (goal: at most)',
+  seal: 'time to open a sealed bundle, of its own cryptography (goal: at most)',
+  ssh: 'SSH certificates a second, of raw Ed25519 sign and verify (goal: at least)',
+  jwt: 'tokens made and verified a second, of raw sign and verify (goal: at least)',
   gate: 'ms of the fleet gate at 100,000 sessions (goal: at most)',
   'rotation-history': 'history events of a rotation over 2,000 sessions (goal: at most)',
   orchestration: 'time of our workflow, of a bare Temporal loop (goal: at most)',
@@ -81,7 +88,7 @@ async function main(args: readonly string[]): Promise<number> {
     else {
       const verdict = figure.holds ? 'holds ' : 'MISSED';
       process.stdout.write(
-        `${verdict} ${name.padEnd(17)} ${shown(figure.ratio).padStart(9)}  goal ${String(figure.goal).padStart(7)}  ${figures[name] ?? ''}\n`,
+        `${verdict} ${name.padEnd(17)} ${(figure.measured ?? shown(figure.ratio)).padStart(9)}  goal ${String(figure.goal).padStart(7)}  ${figures[name] ?? ''}\n`,
       );
     }
   }

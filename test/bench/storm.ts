@@ -1,9 +1,11 @@
 /**
  * A reconnect storm: live sessions keep talking while thousands of nodes arrive at once. What the live ones feel is the
- * figure. The storm comes from a process of its own, so that its handshakes do not delay the clock that is read here.
+ * figure. The storm comes from a process of its own, so that its handshakes do not delay the clock that is read here; and where
+ * the machine lets us, the load keeps to one core, because arriving nodes bring their own.
  */
-import { fork } from 'node:child_process';
+import { execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { constants, cpus, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import {
   BenchServer,
@@ -38,6 +40,8 @@ interface Felt {
   readonly stormMax: number;
   readonly seconds: number;
   readonly longestPauseMs: number;
+  /** The load kept to one core. */
+  readonly isApart: boolean;
   /** CPU time of the server for each that arrived, the live ones' frames included. */
   readonly cpuMsPerArrival: number;
 }
@@ -87,6 +91,7 @@ async function measure(
   const calm = pacing.take();
   const { cpuMicros: cpuBefore } = await server.figures();
   const client = await startStormClient();
+  const isApart = keepToLastCore(client.pid);
   pacing.take();
   const startedAt = performance.now();
   client.send({ port: server.port, leaves: certificates.leaves.slice(live, live + arriving).map(({ key: _key, ...leaf }) => leaf) });
@@ -105,8 +110,23 @@ async function measure(
     stormMax: percentile(stormed, 100),
     seconds,
     longestPauseMs,
+    isApart,
     cpuMsPerArrival: (cpuMicros - cpuBefore) / 1_000 / arriving,
   };
+}
+
+/** The load on the last core, where the storm gives way to the clock. False where that cannot be had. */
+function keepToLastCore(storm: number | undefined): boolean {
+  if (storm === undefined || cpus().length < 2) return false;
+  const last = String(cpus().length - 1);
+  try {
+    for (const pid of [storm, process.pid])
+      execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', last, String(pid)], { stdio: 'ignore' });
+    setPriority(storm, constants.priority.PRIORITY_LOW);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 async function startStormClient(): Promise<ReturnType<typeof fork>> {
@@ -134,11 +154,13 @@ export async function figure(options: StormOptions = {}): Promise<Figure> {
   return {
     figure: 'gateway: p99 of live sessions while nodes arrive, against bare node:http2 without a door',
     ratio: ours.stormP99 / bare.stormP99,
+    measured: `${tenth(ours.stormP99)} ms`,
     goal: `p99 <= ${limitMs} ms`,
     holds: ours.stormP99 <= limitMs,
     detail: {
       live,
       arriving,
+      serverCore: ours.isApart ? 'own, load on the last' : 'shared with the load',
       oursCalmP99Ms: tenth(ours.calmP99),
       oursStormP99Ms: tenth(ours.stormP99),
       oursStormMaxMs: tenth(ours.stormMax),

@@ -4,6 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { connectionLimits } from '../../gateway/grpc/connections.ts';
 import { Admission } from '../../gateway/tls/admission.ts';
+import { TurnQueue } from '../../gateway/turn-queue.ts';
 import { AgentFrameSchema, encodeMessage } from '../../proto/index.ts';
 import { dialTls, helloFrame, nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -131,7 +132,11 @@ describe('the door', () => {
     late.on('error', () => undefined);
     const secured = once(late, 'secureConnect');
     await turns(50);
-    for (let lease = 0; lease < 5; lease += 1) scheduler.advance(50);
+    for (let lease = 0; lease < 5; lease += 1) {
+      scheduler.advance(50);
+      // Places that fall free are taken one a turn.
+      await turns();
+    }
     await secured;
     late.destroy();
     for (const socket of idle) socket.destroy();
@@ -151,6 +156,7 @@ describe('the door', () => {
       maxWaiting: 2,
       waitAtMostMs: 30_000,
       scheduler: never,
+      turns: new TurnQueue((fn) => fn()),
       admit: (socket) => void admitted.push(socket),
     });
     server.on('connection', (socket) => admission.offer(socket));
@@ -183,6 +189,7 @@ describe('the door', () => {
       maxWaiting: 9,
       waitAtMostMs: 30_000,
       scheduler: clock,
+      turns: new TurnQueue((fn) => fn()),
       admit: (socket) => void admitted.push(socket.remotePort ?? 0),
     });
     /** A socket as far as the door looks at it. */
