@@ -28,6 +28,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'dropCommandRoot',
     'abortCommandRotation',
     'recordOutcome',
+    'awaitFreshness',
     'enqueueCommands',
     'signExpiringAgain',
   ]),
