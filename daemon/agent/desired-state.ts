@@ -48,6 +48,14 @@ export function decodeSpec(spec: Uint8Array): NodeSpec {
   }
 }
 
+const defaultStatusIntervalMs = 300_000;
+
+/** Between two status reports when nothing changed; they go out with a heartbeat. */
+export function statusIntervalMs(applied: AppliedSpec | undefined): number {
+  const seconds = applied === undefined ? 0 : (decodeSpec(applied.spec).daemon?.statusIntervalSeconds ?? 0);
+  return seconds === 0 ? defaultStatusIntervalMs : seconds * 1_000;
+}
+
 /** What becomes of each section; sections of a newer protocol show as unknown fields. */
 export function sectionReports(spec: NodeSpec): SectionReport[] {
   const reports: SectionReport[] = [];

@@ -21,7 +21,7 @@ import { reasonOf } from '../reason.ts';
 import type { SessionStream } from '../transport/session-stream.ts';
 import { admitCommand } from './admission.ts';
 import type { AgentState } from './agent-state.ts';
-import { judgeDesiredState, noSpec } from './desired-state.ts';
+import { judgeDesiredState, noSpec, statusIntervalMs } from './desired-state.ts';
 import { statusOf } from './reports.ts';
 
 /** Above this a number of the control plane's is no longer exact. */
@@ -72,6 +72,7 @@ export class AgentSession {
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;
   #upgradeRequired = false;
+  #statusAtSteadyMs = 0;
 
   constructor(state: AgentState, events: SessionEvents) {
     this.#state = state;
@@ -264,6 +265,7 @@ export class AgentSession {
 
   /** ROT-016: also right after a bundle was taken, so that no gate waits for a reconnect. */
   sendStatus(): void {
+    this.#statusAtSteadyMs = this.#state.clock.steadyMs();
     this.#send({ frame: { case: 'status', value: statusOf(this.#state) } });
   }
 
@@ -276,9 +278,11 @@ export class AgentSession {
     });
   }
 
-  /** The beat of the stream; results whose receipt is late go out with it. */
+  /** The beat of the stream; results whose receipt is late go out with it, and a status report that is due. */
   heartbeat(sequence: bigint) {
-    this.#beats.set(sequence, this.#state.clock.steadyMs());
+    const now = this.#state.clock.steadyMs();
+    this.#beats.set(sequence, now);
+    if (now - this.#statusAtSteadyMs >= statusIntervalMs(this.#state.spec.current)) this.sendStatus();
     this.#resendLateResults();
     return { frame: { case: 'heartbeat' as const, value: { sequence, timeMs: BigInt(this.#state.wallMs()) } } };
   }

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { create, toBinary } from '@bufbuild/protobuf';
 import { sessionTiming } from '../../daemon/transport/session-stream.ts';
 import { second } from '../../domain/time.ts';
-import { CommandOutcome, CommandRejectReason, type Hello } from '../../proto/index.ts';
+import { desiredStateFromStored, storedDesiredState } from '../../pki/envelope/index.ts';
+import { CommandOutcome, CommandRejectReason, type Hello, NodeSpecSchema } from '../../proto/index.ts';
 import { commandOf } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 
@@ -47,6 +49,29 @@ describe('a session of the daemon', () => {
     assert.equal(after.outcome, CommandOutcome.SUCCEEDED);
     assert.equal(after.payload, undefined, 'a confirmed payload is not kept');
     assert.equal(member.effects.get('c-1'), 1);
+  });
+
+  it('reports its status as often as its desired state asks, with a heartbeat, and no oftener', async () => {
+    const at = { wallMs: Date.now(), steadyMs: 1_000 };
+    const gateway = await stage.gatewayWith({ welcome: () => ({ heartbeatIntervalMs: 20 }) });
+    await stage.daemonAt(gateway.url, { source: { wallMs: () => at.wallMs, steadyMs: () => at.steadyMs } });
+    const session = await gateway.nextSession();
+    const { trustDomain, workerA } = stage.deployment;
+    const spec = toBinary(NodeSpecSchema, create(NodeSpecSchema, { daemon: { statusIntervalSeconds: 60 } }));
+    await session.take('status');
+    const stored = await storedDesiredState(workerA, { nodeId: 'node-1', generation: 1, trustDomain, spec });
+    session.send({ frame: { case: 'desiredState', value: desiredStateFromStored(stored) } });
+    const taken = await session.take('status');
+    assert.equal(taken.specGeneration, 1n);
+    const statusesAfterBeats = async (count: number): Promise<number> => {
+      const from = session.frames.length;
+      await eventually('beats', () => session.frames.slice(from).filter(({ frame }) => frame.case === 'heartbeat').length >= count);
+      return session.frames.slice(from).filter(({ frame }) => frame.case === 'status').length;
+    };
+    at.steadyMs += 59_999;
+    assert.equal(await statusesAfterBeats(2), 0);
+    at.steadyMs += 1;
+    assert.equal(await statusesAfterBeats(2), 1);
   });
 
   it('sends a result again in the next session until its receipt comes', async () => {

@@ -45,7 +45,7 @@ export declare const NodeSpecSchema: GenMessage<NodeSpec>;
  */
 export declare type DaemonSpec = Message<"bettercompute.agent.v1.DaemonSpec"> & {
   /**
-   * Between two status reports; 0: the default.
+   * Between two status reports when nothing changed, sent with a heartbeat; 0: five minutes.
    *
    * @generated from field: uint32 status_interval_seconds = 1;
    */
