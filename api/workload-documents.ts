@@ -28,15 +28,22 @@ export function createWorkloadRouter({ issuer, read }: WorkloadDocuments): Route
   const router = Router({ caseSensitive: true, strict: true });
   const { path } = parseIssuerUrl(issuer);
   for (const [name, document] of Object.entries(documents)) {
-    router.all(`${path}${name}`.replace(/[^\w/.-]/g, '\\$&'), async (request: Request, response: Response) => {
+    const at = `${path}${name}`.replace(/[^\w/.-]/g, '\\$&');
+    router.all(at, (request, response, next) => {
       if (!methods.includes(request.method)) return refuseMethod(request, response);
-      const body = JSON.stringify(document(await read()));
-      // Only now: an answer that says what is wrong is kept by nobody.
-      response.writeHead(200, { ...documentHeaders, 'content-length': Buffer.byteLength(body) });
-      response.end(request.method === 'HEAD' ? undefined : body);
+      read()
+        .then((current) => send(request, response, document(current)))
+        .catch(next);
     });
   }
   return router;
+}
+
+/** Headers go with the document only: an answer that says what is wrong is kept by nobody. */
+function send(request: Request, response: Response, document: object): void {
+  const body = JSON.stringify(document);
+  response.writeHead(200, { ...documentHeaders, 'content-length': Buffer.byteLength(body) });
+  response.end(request.method === 'HEAD' ? undefined : body);
 }
 
 function refuseMethod(request: Request, response: Response): void {

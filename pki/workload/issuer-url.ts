@@ -16,16 +16,24 @@ export const jwksPath = '/.well-known/jwks.json';
 export function parseIssuerUrl(text: string): { readonly issuer: string; readonly origin: string; readonly path: string } {
   const url = text.length <= maxLength && URL.canParse(text) ? new URL(text) : null;
   if (url === null) throw wrong(text, `it is not a URL of at most ${maxLength} characters`);
-  if (url.protocol !== 'https:') throw wrong(text, 'it must be https');
-  if (url.port !== '') throw wrong(text, `it must be on port 443, not ${url.port}`);
-  if (url.search !== '' || text.includes('?')) throw wrong(text, 'it must not have a query');
-  if (url.hash !== '' || text.includes('#')) throw wrong(text, 'it must not have a fragment');
-  if (url.username !== '' || url.password !== '') throw wrong(text, 'it must not name a user');
+  for (const rule of rules) {
+    const problem = rule(url, text);
+    if (problem !== null) throw wrong(text, problem);
+  }
   const path = url.pathname === '/' ? '' : url.pathname;
   const issuer = `${url.origin}${path}`;
   if (issuer !== text || path.endsWith('/')) throw wrong(text, `write it as ${issuer.replace(/\/+$/, '')}`);
   return Object.freeze({ issuer, origin: url.origin, path });
 }
+
+/** An empty query or fragment shows in the text alone. */
+const rules: readonly ((url: URL, text: string) => string | null)[] = [
+  (url) => (url.protocol === 'https:' ? null : 'it must be https'),
+  (url) => (url.port === '' ? null : `it must be on port 443, not ${url.port}`),
+  (_url, text) => (text.includes('?') ? 'it must not have a query' : null),
+  (_url, text) => (text.includes('#') ? 'it must not have a fragment' : null),
+  (url) => (url.username === '' && url.password === '' ? null : 'it must not name a user'),
+];
 
 const wrong = (text: string, what: string): ControlError =>
   new ControlError('INVALID_CONFIG', `${JSON.stringify(text.slice(0, 200))} cannot be the workload issuer: ${what}`, {

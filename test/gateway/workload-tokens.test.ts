@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { relayLimits } from '../../gateway/session/workload-relay.ts';
 import { refuseWorkloadTokenRequest } from '../../pki/workload/index.ts';
-import { bounds, WorkloadTokenRequestSchema, WorkloadTokenResponseSchema } from '../../proto/index.ts';
+import { bounds, CommandOutcome, WorkloadTokenRequestSchema, WorkloadTokenResponseSchema } from '../../proto/index.ts';
 import { nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
 import { digestOf, MemoryStore } from './memory-store.ts';
 import { noServices, type RunningGateway, startGateway } from './start-gateway.ts';
@@ -73,7 +73,12 @@ describe('workload tokens through a gateway', () => {
     const command = store.enqueue('node-1', { id: 'first' });
     const { agent } = await openAgent({ port: other.port, leaf });
     const { seq } = await agent.expect('command');
-    agent.send({ frame: { case: 'commandResult', value: { commandId: 'first', seq, outcome: 1, bodySha256: digestOf(command.body) } } });
+    agent.send({
+      frame: {
+        case: 'commandResult',
+        value: { commandId: 'first', seq, outcome: CommandOutcome.SUCCEEDED, bodySha256: digestOf(command.body) },
+      },
+    });
     agent.send(frameOf('r-2'));
     (await next()).answer(boxFor('r-2'));
     assert.equal((await agent.expect('workloadTokenResponse')).requestId, 'r-2');

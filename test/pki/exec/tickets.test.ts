@@ -30,13 +30,11 @@ const check = (issuer: Awaited<ReturnType<typeof issuerOf>>, changes: Partial<Ve
 });
 
 /** A ticket as somebody with the deployment's key would forge it: jose signs whatever it is given. */
-async function forged(claims: object, header: object = {}): Promise<string> {
+async function forged(claims: Record<string, unknown>, header: object = {}): Promise<string> {
   const { execTicketKey } = await sharedBundle();
   assert.ok(execTicketKey?.privateKey !== undefined);
   const kid = jwkThumbprint(execTicketKey.spki);
-  return new SignJWT({ ...claims } as Record<string, unknown>)
-    .setProtectedHeader({ alg: 'ES256', kid, typ: ticketType, ...header })
-    .sign(execTicketKey.privateKey);
+  return new SignJWT({ ...claims }).setProtectedHeader({ alg: 'ES256', kid, typ: ticketType, ...header }).sign(execTicketKey.privateKey);
 }
 
 const iat = now / second;
