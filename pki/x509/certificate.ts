@@ -3,7 +3,7 @@
  * in its one form, one encoding of everything. What this proves is form. Who signed it, for what, and until when is
  * verifyChain's part.
  */
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { createHash, type KeyObject } from 'node:crypto';
 import { DerReader, tags } from './der-reader.ts';
 import { readDerTime } from './der-time.ts';
 import { encodeDerOid, encodeDerSequence } from './der-writer.ts';
@@ -12,7 +12,7 @@ import { malformed } from './malformed.ts';
 import { readName, roleOf } from './name.ts';
 import { oids } from './oids.ts';
 import { rawFromDerSignature } from './signature.ts';
-import { assertSpkiForm } from './spki.ts';
+import { assertSpkiForm, keyOfForm } from './spki.ts';
 import type { Certificate, DistinguishedName, KeyUsage } from './types.ts';
 
 /** No certificate of ours reaches a tenth of this. */
@@ -81,18 +81,10 @@ class ParsedCertificate implements Certificate {
 
   /** node:crypto proves here that the point is on the curve; MALFORMED when it is not. */
   get publicKey(): KeyObject {
-    this.#publicKey ??= keyFrom(this.spki);
+    this.#publicKey ??= keyOfForm(this.spki);
     return this.#publicKey;
   }
 }
-
-const keyFrom = (spki: Uint8Array): KeyObject => {
-  try {
-    return createPublicKey({ key: Buffer.from(spki), format: 'der', type: 'spki' });
-  } catch {
-    throw malformed('spki', 'the point of a public key is not on P-256');
-  }
-};
 
 /** Positive, not zero, at most 20 octets (RFC 5280 4.1.2.2). */
 const readSerial = (reader: DerReader): string => {
