@@ -97,24 +97,25 @@ function problemsOf(options: unknown): string[] {
   ];
 }
 
+const isCa = (value: unknown): boolean => isObject(value) && isObject(value['certificate']);
+const isJoin = (value: unknown): boolean => isObject(value) && isObject(value['joinSigner']) && isObject(value['nodeCa']);
+const isVersion = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+
+/** Option → what it must be, and how a wrong one is told. */
+const pkiRows: readonly (readonly [string, (value: unknown) => boolean, string])[] = [
+  ['nodeCa', isCa, 'must be the node CA of a bundle: without it no agent can be believed'],
+  ['join', isJoin, 'must come from pkiJoinCrypto'],
+  ['commandSigning', (value) => value === undefined || isCa(value), 'must be a command-signing root'],
+  ['trustVersion', (value) => value === undefined || isVersion(value), 'must be a whole number'],
+];
+
 function pkiProblems(pki: Fields): string[] {
-  const { nodeCa, join, commandSigning, trustVersion } = pki;
-  const hasCa = isObject(nodeCa) && isObject(nodeCa['certificate']);
-  const hasJoin = isObject(join) && isObject(join['joinSigner']) && isObject(join['nodeCa']);
-  const sameCa =
-    hasCa && hasJoin && Buffer.from(nodeCa['spki'] as Uint8Array).equals((join['nodeCa'] as PkiOptions['join']['nodeCa']).spki);
-  return [
-    ...unknownNames('pki', pki),
-    ...(hasCa ? [] : ['pki.nodeCa must be the node CA of a bundle: without it no agent can be believed']),
-    ...(hasJoin ? [] : ['pki.join must come from pkiJoinCrypto']),
-    ...(hasCa && hasJoin && !sameCa ? ['pki.join certifies by another node CA than pki.nodeCa'] : []),
-    ...(commandSigning === undefined || (isObject(commandSigning) && isObject(commandSigning['certificate']))
-      ? []
-      : ['pki.commandSigning must be a command-signing root']),
-    ...(trustVersion === undefined || (Number.isSafeInteger(trustVersion) && (trustVersion as number) >= 0)
-      ? []
-      : ['pki.trustVersion must be a whole number']),
-  ];
+  const wrong = pkiRows.filter(([name, fits]) => !fits(pki[name]));
+  const problems = [...unknownNames('pki', pki), ...wrong.map(([name, , must]) => `pki.${name} ${must}`)];
+  if (!isCa(pki['nodeCa']) || !isJoin(pki['join'])) return problems;
+  const { nodeCa, join } = pki as unknown as PkiOptions;
+  const same = Buffer.from(nodeCa.spki).equals(join.nodeCa.spki);
+  return same ? problems : [...problems, 'pki.join certifies by another node CA than pki.nodeCa'];
 }
 
 function workloadProblems(workloadIdentity: unknown): string[] {

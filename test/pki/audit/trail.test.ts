@@ -98,8 +98,8 @@ describe('the checkpoints of an audit trail', () => {
   const swapped = (): AuditRow[] => {
     const [a, b] = [events[0] as AuditRow, events[1] as AuditRow];
     const exchanged = [
-      { ...a, ...{ key: b.key, subject: b.subject, details: b.details, at: b.at } },
-      { ...b, ...{ key: a.key, subject: a.subject, details: a.details, at: a.at } },
+      { ...a, key: b.key, subject: b.subject, details: b.details, at: b.at },
+      { ...b, key: a.key, subject: a.subject, details: a.details, at: a.at },
     ].map((row) => ({ ...row, hash: auditHash(row.prevHash, row) }));
     return [...exchanged, ...events.slice(2)];
   };
