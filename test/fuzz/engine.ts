@@ -149,7 +149,8 @@ const firstLine = (text: string): string => text.split('\n', 1)[0] ?? '';
 function mutated({ mutators, maxBytes }: Target, corpus: readonly Uint8Array[], random: Random): Uint8Array {
   let input = random.pick(corpus);
   for (let steps = 1 + (random.chance(2) ? 0 : random.below(6)); steps > 0; steps -= 1) {
-    input = random.pick(mutators)(input, random, random.pick(corpus));
+    // Cut after each change: three that multiply would fill the memory.
+    input = random.pick(mutators)(input, random, random.pick(corpus)).subarray(0, maxBytes);
   }
-  return input.length > maxBytes ? input.subarray(0, maxBytes) : input;
+  return input;
 }

@@ -51,6 +51,15 @@ export const byteMutators: readonly Mutator[] = [
   setWord,
 ];
 
+/** Above this a structure is left alone: a change that repeats a part would be one of the fuzzer's memory. */
+const largestStructure = 128 * 1024;
+
+/** A change that reads the structure first, on inputs that are not too large for it. */
+export const onStructure =
+  (mutate: Mutator): Mutator =>
+  (input, random, other) =>
+    (input.length > largestStructure ? random.pick(byteMutators) : mutate)(input, random, other);
+
 /** The same part, again and again, up to the bound: what grows faster than its input shows. */
 export const growTo =
   (maxBytes: number): Mutator =>

@@ -3,7 +3,7 @@ import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { createBundle, type PkiBundle } from '../../pki/bundle/index.ts';
 import { createWorkerKey, type WorkerKey } from '../../pki/envelope/index.ts';
 import { createSerial, issueLeaf, signerFromPrivateKey } from '../../pki/x509/index.ts';
-import { byteMutators, growTo, type Mutator } from './mutate-bytes.ts';
+import { byteMutators, growTo, type Mutator, onStructure } from './mutate-bytes.ts';
 
 export const now = Date.UTC(2026, 0, 15, 12);
 export const trustDomain = 'compute.example.com';
@@ -14,7 +14,7 @@ export const bytesOf = (value: string): Uint8Array => Buffer.from(value, 'utf8')
 
 /** Structure first, then bytes, and now and then the whole bound. */
 export const mutatorsOf = (maxBytes: number, ...own: Mutator[]): readonly Mutator[] => [
-  ...own.flatMap((one) => Array.from({ length: 12 }, () => one)),
+  ...own.flatMap((one) => Array.from({ length: 12 }, () => onStructure(one))),
   ...byteMutators,
   (input, random, other) => (random.chance(16) ? growTo(maxBytes)(input, random, other) : input),
 ];
