@@ -10,7 +10,8 @@ import {
   parseStart,
   phases,
 } from '../../workflows/rotate-command-root/messages.ts';
-import { maxOverrides, RotationState } from '../../workflows/rotate-command-root/state.ts';
+import { RotationState } from '../../workflows/rotate-command-root/state.ts';
+import { maxOverrides } from '../../workflows/shared/lifecycle-state.ts';
 import { Undecodable } from '../../workflows/shared/undecodable.ts';
 import { payloadConverter } from '../../workflows/tolerant-converter.ts';
 

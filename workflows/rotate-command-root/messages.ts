@@ -5,7 +5,18 @@
  */
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { ControlError } from '../../domain/errors.ts';
+import type { AbortMessage, LifecycleStatus, StartMessage } from '../shared/lifecycle-messages.ts';
 import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
+
+export { pause, resume } from '../shared/lifecycle-handlers.ts';
+export {
+  type AbortMessage,
+  type Override,
+  type PauseMessage,
+  parseAbort,
+  parsePause,
+  type StartMessage,
+} from '../shared/lifecycle-messages.ts';
 
 /** The gates an operator may force open. The wait before the drop is none of them, on purpose (H-03). */
 export const gates = Object.freeze(['processes', 'fleet', 'signers', 'confirm'] as const);
@@ -17,15 +28,6 @@ export interface ForceMessage extends Signed {
 
 export interface ExcludeMessage extends Signed {
   readonly node: string;
-}
-
-export type AbortMessage = Signed;
-export type PauseMessage = Signed;
-
-/** All optional: a rotation starts with no input. */
-export interface StartMessage {
-  readonly actor?: string;
-  readonly reason?: string;
 }
 
 export const phases = Object.freeze([
@@ -45,44 +47,14 @@ export const phases = Object.freeze([
 ] as const);
 export type Phase = (typeof phases)[number];
 
-export interface Override extends Signed {
-  readonly kind: 'force' | 'exclude' | 'abort';
-  /** The gate, or the node; empty for an abort. */
-  readonly subject: string;
-}
-
-export interface Behind {
-  readonly reason: string;
-  readonly message: string;
-  readonly names: readonly string[];
-  readonly count: number;
-  readonly seenAt: number;
-}
-
-export interface Blocked {
-  readonly code: string;
-  readonly message: string;
-  /** The operator has to say when to go on; any other ends the hold by being repaired. */
-  readonly waitsFor: 'operator' | 'key bundle' | 'database';
-}
-
-export interface RotationStatus {
-  readonly rotationId: string;
+export interface RotationStatus extends LifecycleStatus {
   readonly phase: Phase;
-  readonly since: number;
   readonly outcome: 'dropped' | 'aborted' | null;
   readonly oldRoot: string | null;
   readonly newRoot: string | null;
   /** The trust version the fleet has to hold; null before it is published. */
   readonly trustVersion: number | null;
   readonly dropOpensAt: number | null;
-  readonly paused: (Signed & { readonly since: number }) | null;
-  /** A step was refused: the rotation holds until the cause is gone, an operator sends `resume`, or aborts. */
-  readonly blocked: Blocked | null;
-  readonly behind: Behind | null;
-  readonly overrides: readonly Override[];
-  readonly startedBy: string;
-  readonly reason: string;
 }
 
 export interface RotationResult {
@@ -103,8 +75,6 @@ export const abort = defineUpdate<RotationStatus, [AbortMessage]>('abort');
 export const forceSignal = defineSignal<[ForceMessage]>('forceSignal');
 export const excludeSignal = defineSignal<[ExcludeMessage]>('excludeSignal');
 export const abortSignal = defineSignal<[AbortMessage]>('abortSignal');
-export const pause = defineSignal<[PauseMessage]>('pause');
-export const resume = defineSignal<[unknown?]>('resume');
 
 /** Shown in every list; give it to `client.workflow.start`, or `--static-summary` on the command line. */
 export const staticSummary = 'Rotate the command-signing root: add, wait, switch, wait, drop';
@@ -132,22 +102,6 @@ export function parseForce(value: unknown): ForceMessage {
 export function parseExclude(value: unknown): ExcludeMessage {
   const shape = new Shape('exclude', value, ['node', 'actor', 'reason']);
   const message = { node: shape.text('node', textLimits.node), ...readSigned(shape) };
-  shape.done();
-  return message;
-}
-
-/** @throws ControlError INVALID_INPUT */
-export function parseAbort(value: unknown): AbortMessage {
-  const shape = new Shape('abort', value, ['actor', 'reason']);
-  const message = readSigned(shape);
-  shape.done();
-  return message;
-}
-
-/** @throws ControlError INVALID_INPUT */
-export function parsePause(value: unknown): PauseMessage {
-  const shape = new Shape('pause', value, ['actor', 'reason']);
-  const message = readSigned(shape);
   shape.done();
   return message;
 }

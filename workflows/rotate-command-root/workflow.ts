@@ -9,18 +9,19 @@
  * up by the next start under its old rotation id. Runs longer than a release: AUTO_UPGRADE, so every change of the order of steps
  * goes behind `patched()` and is proven by the replay of test/histories.
  */
-import { allHandlersFinished, condition, proxyActivities, workflowInfo } from '@temporalio/workflow';
+import { allHandlersFinished, condition, patched, proxyActivities, workflowInfo } from '@temporalio/workflow';
 import type { RotationControlActivities } from '../../activities/rotation-control.ts';
 import type { RotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import { onControl, onSigning } from '../shared/activity-options.ts';
 import { refusing } from '../shared/failures.ts';
+import { AbortRequested, Steps } from '../shared/steps.ts';
 import { versioned } from '../shared/versioning.ts';
-import { installHandlers } from './handlers.ts';
-import { type Gate, parseStart, type RotationResult, type StartMessage } from './messages.ts';
+import { describe } from './details.ts';
+import { installRotationHandlers, type RotationSteps } from './handlers.ts';
+import { type Gate, type Phase, parseStart, type RotationResult, type StartMessage } from './messages.ts';
 import { RotationState } from './state.ts';
-import { AbortRequested, Steps } from './steps.ts';
 
 const control = proxyActivities<RotationControlActivities>(onControl);
 const signing = proxyActivities<RotationSigningActivities>(onSigning);
@@ -30,6 +31,10 @@ const { signAgain, dropCommandRoot } = proxyActivities<RotationSigningActivities
   startToCloseTimeout: '30 minutes',
   heartbeatTimeout: '20 seconds',
 });
+
+const passing: ReadonlySet<Phase> = new Set(['resigning', 'dropping', 'recording']);
+/** Histories from before hold under the name of their phase, and for an operator only. */
+const holdsAsBlocked = (): boolean => patched('rotation-holds-as-blocked');
 
 export async function rotateCommandRoot(input?: StartMessage): Promise<RotationResult> {
   const steps = open(input);
@@ -47,7 +52,7 @@ export async function rotateCommandRoot(input?: StartMessage): Promise<RotationR
 }
 versioned('AUTO_UPGRADE', rotateCommandRoot);
 
-function open(input: StartMessage | undefined): Steps {
+function open(input: StartMessage | undefined): RotationSteps {
   const { workflowId, firstExecutionRunId } = workflowInfo();
   const start = refusing(() => {
     if (workflowId !== workflowIds.rotateCommandRoot) {
@@ -58,12 +63,13 @@ function open(input: StartMessage | undefined): Steps {
     }
     return parseStart(input);
   });
-  const steps = new Steps(new RotationState(`${workflowId}/${firstExecutionRunId}`, start, Date.now()));
-  installHandlers(steps);
+  const state = new RotationState(`${workflowId}/${firstExecutionRunId}`, start, Date.now());
+  const steps: RotationSteps = new Steps(state, { describe: () => describe(state.status()), passing, holdsAsBlocked });
+  installRotationHandlers(steps);
   return steps;
 }
 
-async function plan(steps: Steps): Promise<void> {
+async function plan(steps: RotationSteps): Promise<void> {
   const { state } = steps;
   steps.enter('planning');
   const planned = await steps.take(() => signing.planCommandRoot({ rotationId: state.rotationId }), { mayFail: true });
@@ -74,7 +80,7 @@ async function plan(steps: Steps): Promise<void> {
   state.planned = true;
 }
 
-async function addAndSwitch(steps: Steps): Promise<void> {
+async function addAndSwitch(steps: RotationSteps): Promise<void> {
   const { state } = steps;
   const { rotationId } = state;
   steps.enter('adding');
@@ -89,7 +95,7 @@ async function addAndSwitch(steps: Steps): Promise<void> {
 }
 
 /** From the switch, or the switch back, to the drop of the root that no longer signs. */
-async function drop(steps: Steps): Promise<{ commands: number; specs: number }> {
+async function drop(steps: RotationSteps): Promise<{ commands: number; specs: number }> {
   const { state } = steps;
   const { rotationId } = state;
   await passProcesses(steps, 'signers');
@@ -104,7 +110,7 @@ async function drop(steps: Steps): Promise<{ commands: number; specs: number }> 
   return { commands: signed.commands + last.commands, specs: signed.specs + last.specs };
 }
 
-async function takeBack(steps: Steps): Promise<{ commands: number; specs: number }> {
+async function takeBack(steps: RotationSteps): Promise<{ commands: number; specs: number }> {
   const { state } = steps;
   steps.turnBack();
   steps.enter('aborting');
@@ -115,12 +121,12 @@ async function takeBack(steps: Steps): Promise<{ commands: number; specs: number
   return taken.kind === 'switched-back' ? drop(steps) : { commands: 0, specs: 0 };
 }
 
-async function confirm(steps: Steps): Promise<void> {
+async function confirm(steps: RotationSteps): Promise<void> {
   await passProcesses(steps, 'confirm');
   await passFleet(steps, 'confirm');
 }
 
-async function finish(steps: Steps, signedAgain: { commands: number; specs: number }): Promise<RotationResult> {
+async function finish(steps: RotationSteps, signedAgain: { commands: number; specs: number }): Promise<RotationResult> {
   const { state } = steps;
   steps.enter('recording');
   state.outcome ??= 'dropped';
@@ -141,13 +147,13 @@ async function finish(steps: Steps, signedAgain: { commands: number; specs: numb
 
 const processPhases = Object.freeze({ processes: 'waiting-processes', signers: 'waiting-signers', confirm: 'confirming' } as const);
 
-async function passProcesses(steps: Steps, gate: Exclude<Gate, 'fleet'>): Promise<void> {
+async function passProcesses(steps: RotationSteps, gate: Exclude<Gate, 'fleet'>): Promise<void> {
   const { state } = steps;
   steps.enter(processPhases[gate], { waitingOn: ['processes'] });
   state.trustVersion = await steps.pass(gate, (patienceMs) => signing.awaitProcesses({ rotationId: state.rotationId, gate, patienceMs }));
 }
 
-async function passFleet(steps: Steps, gate: 'fleet' | 'confirm'): Promise<void> {
+async function passFleet(steps: RotationSteps, gate: 'fleet' | 'confirm'): Promise<void> {
   const { state } = steps;
   const version = state.trustVersion ?? 0;
   await steps.pass(gate, (patienceMs) => control.awaitFleet({ rotationId: state.rotationId, gate, version, patienceMs }));

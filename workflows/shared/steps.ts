@@ -4,24 +4,14 @@
  * would watch. It holds instead as phase `blocked`, says why, and goes on when an operator sends `resume` or aborts; where the
  * cause is a bundle or a database that is older than the deployment (H-07), it goes on by itself once that is repaired.
  */
-import {
-  CancellationScope,
-  condition,
-  isCancellation,
-  log,
-  patched,
-  proxyActivities,
-  setCurrentDetails,
-  sleep,
-} from '@temporalio/workflow';
+import { CancellationScope, condition, isCancellation, log, proxyActivities, setCurrentDetails, sleep } from '@temporalio/workflow';
 import type { GateReport } from '../../activities/rotation-gates.ts';
 import type { RotationSigningActivities } from '../../activities/rotation-signing.ts';
-import { onSigning } from '../shared/activity-options.ts';
-import { type PhaseAttributes, showPhase } from '../shared/attributes.ts';
-import { findRefusal, type Refusal, toFailure } from '../shared/failures.ts';
-import { describe } from './details.ts';
-import type { Blocked, Gate, Phase } from './messages.ts';
-import type { RotationState } from './state.ts';
+import { onSigning } from './activity-options.ts';
+import { type PhaseAttributes, showPhase } from './attributes.ts';
+import { findRefusal, type Refusal, toFailure } from './failures.ts';
+import type { Blocked } from './lifecycle-messages.ts';
+import type { LifecycleState } from './lifecycle-state.ts';
 
 const { awaitFreshness } = proxyActivities<RotationSigningActivities>({
   ...onSigning,
@@ -35,9 +25,6 @@ const repairs: ReadonlyMap<string, Blocked['waitsFor']> = new Map([
   ['database-behind-fleet', 'database'],
 ]);
 
-/** Histories from before hold under the name of their phase, and for an operator only. */
-const holdsAsBlocked = (): boolean => patched('rotation-holds-as-blocked');
-
 /** Thrown out of a step when an abort has been recorded; never leaves the workflow. */
 export class AbortRequested extends Error {
   override readonly name = 'AbortRequested';
@@ -48,33 +35,41 @@ interface Shown {
   readonly deadlineMs?: number;
 }
 
-/**
- * Phases that take a moment and follow a wait: the attributes keep showing the wait they end, which is where they would be
- * looked for if they took longer. Each attribute is an event; the status and the details name every phase.
- */
-const passing: ReadonlySet<Phase> = new Set(['resigning', 'dropping', 'recording']);
+export interface StepsOptions<Phase extends string> {
+  /** The text of the current details. */
+  readonly describe: () => string;
+  /**
+   * Phases that take a moment and follow a wait: the attributes keep showing the wait they end, which is where they would be
+   * looked for if they took longer. Each attribute is an event; the status and the details name every phase.
+   */
+  readonly passing: ReadonlySet<Phase>;
+  /** false: a hold shows itself under the name of its phase, and waits for an operator only (histories from before). */
+  readonly holdsAsBlocked: () => boolean;
+}
 
-export class Steps {
-  readonly state: RotationState;
+export class Steps<Phase extends string, Gate extends string, State extends LifecycleState<Phase, Gate>> {
+  readonly state: State;
+  readonly #options: StepsOptions<Phase>;
   #scope: CancellationScope | null = null;
   #goingBack = false;
   /** What the attributes say, or will say again after a hold. */
   #attributes: PhaseAttributes | null = null;
   #shownBlocked = false;
 
-  constructor(state: RotationState) {
+  constructor(state: State, options: StepsOptions<Phase>) {
     this.state = state;
+    this.#options = options;
   }
 
   enter(phase: Phase, shown: Shown = {}): void {
     this.state.enter(phase, Date.now());
-    if (!passing.has(phase)) this.#showPhase({ phase, ...shown });
+    if (!this.#options.passing.has(phase)) this.#showPhase({ phase, ...shown });
     this.show();
   }
 
   /** Costs no event: the text is read by the metadata query. */
   show(): void {
-    setCurrentDetails(describe(this.state.status()));
+    setCurrentDetails(this.#options.describe());
   }
 
   /** Runs `call` until it succeeds. `mayFail`: nothing has happened yet, so a refusal that nothing will lift ends the workflow. */
@@ -86,7 +81,7 @@ export class Steps {
       } catch (error) {
         const refusal = findRefusal(error);
         if (refusal === undefined || error instanceof AbortRequested) throw error;
-        const asBlocked = holdsAsBlocked();
+        const asBlocked = this.#options.holdsAsBlocked();
         const waitsFor = (asBlocked ? repairs.get(refusal.reason) : undefined) ?? 'operator';
         if (options.mayFail && waitsFor === 'operator') throw toFailure(error);
         this.#block(refusal, { waitsFor, asBlocked });
@@ -127,7 +122,7 @@ export class Steps {
   }
 
   get #abortPending(): boolean {
-    return this.state.aborting !== null && !this.#goingBack && !this.state.dropped;
+    return this.state.aborting !== null && !this.#goingBack && !this.state.beyondReturn;
   }
 
   #showPhase(attributes: PhaseAttributes): void {

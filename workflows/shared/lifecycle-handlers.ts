@@ -1,0 +1,115 @@
+/**
+ * The message handlers of a rotation. Whoever may write to the namespace may send them, so nothing here is believed: an
+ * override is first written to the database and the audit trail by an activity, and the gates read it from there.
+ *
+ * Validators are synchronous and throw failures only; update handlers may fail (the sender is told); signal handlers never
+ * throw, because a failure in one would end the workflow.
+ */
+import type { QueryDefinition, SignalDefinition, UpdateDefinition } from '@temporalio/common';
+import { condition, defineSignal, log, setDefaultSignalHandler, setHandler } from '@temporalio/workflow';
+import { refusing } from './failures.ts';
+import { type LifecycleStatus, type Override, type PauseMessage, parsePause } from './lifecycle-messages.ts';
+import { type LifecycleState, overrideKey } from './lifecycle-state.ts';
+import type { Steps } from './steps.ts';
+
+export const pause = defineSignal<[PauseMessage]>('pause');
+export const resume = defineSignal<[unknown?]>('resume');
+
+/** What the sender really sent is unknown until it is parsed. */
+type UpdateFromAnyone<Status> = UpdateDefinition<Status, [unknown]>;
+type SignalFromAnyone = SignalDefinition<[unknown]>;
+
+export interface OverrideHandler {
+  /** Definitions of one message each: the update answers, its signal twin is for hours in which no worker runs. */
+  readonly update: { readonly name: string };
+  readonly signal: { readonly name: string };
+  /** @throws ControlError for what is refused */
+  readonly read: (value: unknown) => Override;
+  readonly description: string;
+}
+
+export interface LifecycleHandlers<Status extends LifecycleStatus> {
+  readonly query: QueryDefinition<Status>;
+  readonly status: () => Status;
+  readonly overrides: readonly OverrideHandler[];
+  /** The activity that writes an override down before it counts. */
+  readonly record: (override: Override) => Promise<Override>;
+}
+
+export function installHandlers<Phase extends string, Gate extends string, Status extends LifecycleStatus>(
+  steps: Steps<Phase, Gate, LifecycleState<Phase, Gate>>,
+  handlers: LifecycleHandlers<Status>,
+): void {
+  const { state } = steps;
+  setHandler(handlers.query, () => handlers.status(), { description: 'Phase, who is behind, overrides, the next instant that opens' });
+  const record = async (override: Override): Promise<Status> => {
+    await recordAndTake(steps, { override, record: handlers.record });
+    return handlers.status();
+  };
+  for (const { update, signal, read, description } of handlers.overrides) {
+    setHandler(update as UpdateFromAnyone<Status>, async (value) => record(read(value)), {
+      validator: (value) => {
+        refusing(() => read(value));
+      },
+      description,
+    });
+    setHandler(signal as SignalFromAnyone, (value) => quietly(signal.name, () => record(read(value))), {
+      description: `${description} (no answer; for hours in which no worker runs)`,
+    });
+  }
+  const hold = (change: () => void): (() => Promise<void>) => {
+    return async () => {
+      change();
+      steps.show();
+    };
+  };
+  setHandler(
+    pause,
+    (value) =>
+      quietly(
+        'pause',
+        hold(() => state.pause(parsePause(value), Date.now())),
+      ),
+    {
+      description: 'Hold before the next step {actor, reason}',
+    },
+  );
+  setHandler(
+    resume,
+    () =>
+      quietly(
+        'resume',
+        hold(() => state.resume()),
+      ),
+    {
+      description: 'Go on after a pause, or after the cause of a refused step was repaired',
+    },
+  );
+  setDefaultSignalHandler((name) => log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) }));
+}
+
+async function recordAndTake<Phase extends string, Gate extends string>(
+  steps: Steps<Phase, Gate, LifecycleState<Phase, Gate>>,
+  { override, record }: { override: Override; record: (override: Override) => Promise<Override> },
+): Promise<void> {
+  const { state } = steps;
+  await condition(() => state.planned);
+  const key = overrideKey(override);
+  if (!state.overrides.has(key)) {
+    const written = await record(override);
+    state.overrides.set(key, written);
+  }
+  if (override.kind === 'abort' && state.aborting === null && !state.beyondReturn) {
+    state.startAbort(override);
+    steps.interrupt();
+  }
+  steps.show();
+}
+
+async function quietly(name: string, handle: () => Promise<unknown>): Promise<void> {
+  try {
+    await handle();
+  } catch (error) {
+    log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });
+  }
+}
