@@ -51,6 +51,15 @@ describe('a session of the daemon', () => {
     assert.equal(member.effects.get('c-1'), 1);
   });
 
+  it('passes over a workload token that nobody asked for, and works on', async () => {
+    const gateway = await stage.gatewayWith();
+    await stage.daemonAt(gateway.url);
+    const session = await gateway.nextSession();
+    session.send({ frame: { case: 'workloadTokenResponse', value: { requestId: 'r-1', jwe: 'a.b.c.d.e', expiresAt: 1n } } });
+    session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { id: 'c-after', seq: 1n }) } });
+    assert.equal((await session.take('commandResult')).commandId, 'c-after');
+  });
+
   it('reports its status as often as its desired state asks, with a heartbeat, and no oftener', async () => {
     const at = { wallMs: Date.now(), steadyMs: 1_000 };
     const gateway = await stage.gatewayWith({ welcome: () => ({ heartbeatIntervalMs: 20 }) });
