@@ -14,7 +14,7 @@ const goldenBundles = (): Uint8Array[] => {
 };
 
 export function bundleTargets({ bundle }: World): Target[] {
-  const maxBytes = 4 * 1024 * 1024;
+  const maxBytes = 1024 * 1024 + 1;
   const plain = bytesOf(encodeBundle(bundle, { plaintext: true }));
   const json = mutatorsOf(maxBytes, mutateJson, mutateJson, mutateBase64);
   const { privateKeys: pems, ...publicHalf } = JSON.parse(textOf(plain)) as { privateKeys: Record<string, string> };
