@@ -25,5 +25,7 @@ export function register(program: Command, io: CliIo, ports: Ports | PkiPorts = 
     .addCommand(newPkiAddSandboxCa((options) => pkiAddSandboxCaRun(options, pkiPorts)))
     .addCommand(newPkiRotateCommandRoot(pkiPorts, (options) => pkiRotateCommandRootRun(options, pkiPorts)))
     .addCommand(newPkiTrustVersion((options) => pkiTrustVersionRun(options, pkiPorts)));
-  findGroup(pki, 'rotation', 'The evidence of a rotation').addCommand(newRotationVerify((options) => rotationVerifyRun(options, ports)));
+  findGroup(pki, 'rotation', 'The evidence of a rotation').addCommand(
+    newRotationVerify((options) => rotationVerifyRun(options, ports), 'pki rotation verify'),
+  );
 }

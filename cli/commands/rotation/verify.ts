@@ -22,7 +22,8 @@ export interface RotationVerifyOptions extends CommonOptions {
   readonly demonstration: boolean;
 }
 
-export function newRotationVerify(run: (options: RotationVerifyOptions) => Promise<void>): Command {
+/** @param words how it is called: it stands in two groups */
+export function newRotationVerify(run: (options: RotationVerifyOptions) => Promise<void>, words = 'rotation verify'): Command {
   const command = new Command('verify')
     .description('Check the evidence of a rotation, offline: signatures, chain, order, gates, and an overlap of at least 24 h')
     .addArgument(new Argument('[path]', 'evidence file, or a folder of them; without, the newest of the running deployment'))
@@ -39,9 +40,9 @@ export function newRotationVerify(run: (options: RotationVerifyOptions) => Promi
       }),
     );
   return withExamples(command, [
-    'better-compute rotation verify evidence.json --pki pki.json',
-    'better-compute rotation verify evidence.json --pin sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=',
-    'better-compute rotation verify',
+    `better-compute ${words} evidence.json --pki pki.json`,
+    `better-compute ${words} evidence.json --pin sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=`,
+    `better-compute ${words}`,
   ]);
 }
 
