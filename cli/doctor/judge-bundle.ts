@@ -76,10 +76,16 @@ function judgeAuthorities(bundle: PublicBundle, now: number): Finding[] {
       name === 'rootCa'
         ? 'replace the root: docs/runbooks/keys-and-their-ends.md'
         : `better-compute pki renew-ca --ca ${name.replace('Ca', '')}`;
-    if (notAfter <= now) return [error('pki.ca-expired', `the ${spokenNames[name]} expired at ${showInstant(notAfter)}`, fix)];
+    // The second of notAfter still counts, for certificates know no fractions.
+    if (Math.floor(now / 1_000) * 1_000 > notAfter)
+      return [error('pki.ca-expired', `the ${spokenNames[name]} expired at ${showInstant(notAfter)}`, fix)];
     if (notAfter - now <= warnBeforeMs) {
       return [
-        warning('pki.ca-expiring', `the ${spokenNames[name]} expires at ${showInstant(notAfter)} (in ${about(notAfter - now)})`, fix),
+        warning(
+          'pki.ca-expiring',
+          `the ${spokenNames[name]} expires at ${showInstant(notAfter)} (in ${about(Math.max(0, notAfter - now))})`,
+          fix,
+        ),
       ];
     }
     return [];

@@ -61,11 +61,14 @@ describe('doctor, the key bundle', () => {
 
   it('says when nothing was checked', () => assert.deepEqual(brief(judge({ secret: null })), ['warning pki.unchecked']));
 
-  it('DOC-004, DOC-005 pki.ca-expired and pki.ca-expiring, 30 days ahead', () => {
+  it('C33 DOC-004, DOC-005 pki.ca-expired and pki.ca-expiring, 30 days ahead', () => {
     const end = bundle.nodeCa.certificate.notAfter;
     const ids = (at: number): string[] => brief(judge({ now: at }));
     assert.deepEqual(ids(end - 31 * day), []);
     assert.deepEqual(ids(end - 29 * day), ['warning pki.ca-expiring', 'warning pki.ca-expiring', 'warning pki.ca-expiring']);
+    for (const before of [30 * day, day, 0, -999]) assert.equal(ids(end - before)[0], 'warning pki.ca-expiring', String(before));
+    assert.deepEqual(ids(end - 30 * day - 1), []);
+    assert.equal(ids(end + 1_000)[0], 'error pki.ca-expired');
     assert.deepEqual(ids(end + 2 * minute), ['error pki.ca-expired', 'error pki.ca-expired', 'error pki.ca-expired']);
     const finding = only(judge({ now: end + 2 * minute }), 'pki.ca-expired');
     assert.match(finding.message, /^the node CA expired at 2032-01-01T00:00:00Z$/);

@@ -88,6 +88,14 @@ describe('pki/x509 issuing', () => {
     assert.equal((await node({ ca: all.nodeCa, now: all.nodeCa.parsed.notBefore })).notBefore, all.nodeCa.parsed.notBefore);
   });
 
+  it('H-13 C43 nothing fails when the authority has less left than a leaf lives: leaves end with it', async () => {
+    const end = all.nodeCa.parsed.notAfter;
+    for (const left of [25 * hour, 23 * hour, hour, 10 * minute]) {
+      const leaf = await node({ now: end - left, lifetimeMs: 24 * hour });
+      assert.equal(leaf.notAfter, Math.min(end, end - left + 24 * hour), String(left / hour));
+    }
+  });
+
   it('H-13 an authority with under ten minutes left refuses with ca-expired and a retry hint', async () => {
     const end = all.nodeCa.parsed.notAfter;
     assert.equal((await node({ now: end - 10 * minute })).notAfter, end);
