@@ -21,4 +21,5 @@ const figures = fuzz(target, {
     Atomics.add(counts, 1, 1);
   },
 });
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
 parentPort?.postMessage(figures);

@@ -9,7 +9,7 @@ import { byteMutators } from './mutate-bytes.ts';
 import { createTargets } from './targets.ts';
 
 const foundFolder = join(dirname(fileURLToPath(import.meta.url)), 'found');
-const runs = 448;
+const runs = 256;
 
 describe('decoders under changed inputs', function () {
   this.timeout(240_000);

@@ -39,7 +39,7 @@ export async function joseTargets({ node }: World): Promise<Target[]> {
   const keys = parseTicketKeys([JSON.stringify(jwk)]);
   const header = { alg: 'ES256', kid: keys[0]?.kid, typ: 'bc-exec+jwt' };
   const jws = signedOver(privateKey, header, bytesOf(JSON.stringify(ticketClaims)));
-  const jwe = sealJwe({ recipient: signer.spki, plaintext: bytesOf('{"a":1}'), typ: 'x' } as Parameters<typeof sealJwe>[0]);
+  const jwe = sealJwe({ recipient: signer.spki, plaintext: bytesOf('{"a":1}'), typ: 'x' });
   const ticket = { keys, issuer: ticketClaims.iss, nodeId: 'node-1', now, guard: { claim: () => true } };
   const json = mutatorsOf(small, mutateJson);
   const compact = mutatorsOf(small, mutateCompact);

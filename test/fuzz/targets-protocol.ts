@@ -36,7 +36,7 @@ const rawSign = (key: KeyObject, input: Uint8Array): Uint8Array => sign('sha256'
 
 export async function protocolTargets({ bundle, worker, leaf }: World): Promise<Target[]> {
   const roots = [bundle.commandSigning?.certificate.der ?? leaf];
-  const body = encodeMessage(CommandBodySchema, { commandId: 'c-1', nodeId: 'node-1' } as never, 'commandBody');
+  const body = encodeMessage(CommandBodySchema, { commandId: 'c-1', nodeId: 'node-1' }, 'commandBody');
   const signature = toBinary(SignatureSchema, await signCommand(worker, body));
   const signedTrust = await signTrustBundle(bundle.joinSigning.signer(), trustBundleOf(bundle, 3));
   const joinKey = bundle.joinSigning.spki;
@@ -53,13 +53,8 @@ export async function protocolTargets({ bundle, worker, leaf }: World): Promise<
     { nonce, csrSha256: nonce, serverTimeMs: BigInt(now), outcome: { case: 'granted', value: { chain: [leaf] } } } as never,
     'joinResponse',
   );
-  const of = (
-    name: string,
-    schema: Parameters<typeof decodeMessage>[0],
-    bound: keyof typeof bounds,
-    seeds: readonly Uint8Array[],
-  ): Target => ({
-    name,
+  const of = (schema: Parameters<typeof decodeMessage>[0], bound: keyof typeof bounds, seeds: readonly Uint8Array[]): Target => ({
+    name: bound.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`),
     maxBytes: bounds[bound] + 1,
     seeds,
     mutators: mutatorsOf(bounds[bound], mutateProtobuf),
@@ -72,18 +67,14 @@ export async function protocolTargets({ bundle, worker, leaf }: World): Promise<
     return toBinary(schema, create(schema, made as never));
   };
   return [
-    of('agent-frame', AgentFrameSchema, 'agentFrame', agentFrames),
-    of('server-frame', ServerFrameSchema, 'serverFrame', [
+    of(AgentFrameSchema, 'agentFrame', agentFrames),
+    of(ServerFrameSchema, 'serverFrame', [
       encodeMessage(ServerFrameSchema, { frame: { case: 'heartbeatAck', value: { sequence: 1n } } }, 'serverFrame'),
     ]),
-    of('join-request', JoinRequestSchema, 'joinRequest', [toBinary(JoinRequestSchema, create(JoinRequestSchema, { nonce } as never))]),
-    of('renew-request', RenewRequestSchema, 'renewRequest', [
-      toBinary(RenewRequestSchema, create(RenewRequestSchema, { timeMs: 1n } as never)),
-    ]),
-    of('command-body', CommandBodySchema, 'commandBody', [body]),
-    of('desired-state-body', DesiredStateBodySchema, 'desiredStateBody', [
-      toBinary(DesiredStateBodySchema, create(DesiredStateBodySchema, {})),
-    ]),
+    of(JoinRequestSchema, 'joinRequest', [toBinary(JoinRequestSchema, create(JoinRequestSchema, { nonce }))]),
+    of(RenewRequestSchema, 'renewRequest', [toBinary(RenewRequestSchema, create(RenewRequestSchema, { timeMs: 1n }))]),
+    of(CommandBodySchema, 'commandBody', [body]),
+    of(DesiredStateBodySchema, 'desiredStateBody', [toBinary(DesiredStateBodySchema, create(DesiredStateBodySchema, {}))]),
     {
       name: 'envelope',
       maxBytes: 64 * 1024,

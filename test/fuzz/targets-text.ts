@@ -20,7 +20,7 @@ export async function textTargets({ bundle }: World): Promise<Target[]> {
     events: [{ seq: 1, hash: new Uint8Array(32) }],
     previous: null,
     signer: (bundle.auditSigning ?? bundle.joinSigning).signer(),
-  } as Parameters<typeof createCheckpoint>[0]);
+  });
   const file = encodeEvidenceFile({ auditKey: bundle.joinSigning.spki, documents: [evidence] });
   const joining = encodeJoinBundle({
     gateway: 'https://gw.example:443',
