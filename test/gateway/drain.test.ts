@@ -124,7 +124,7 @@ describe('leaving', () => {
     await gateway.close();
   });
 
-  it('H-11 a certificate that expires on an open connection opens no further stream, and its session is sent to dial again', async () => {
+  it('H-11 C53 a certificate that expires on an open connection opens no further stream, and its session is sent to dial again', async () => {
     const scheduler = new ManualScheduler();
     const { gateway, port, authorities } = await startGateway({ scheduler });
     const leaf = await nodeLeaf(authorities, 'node-1', { lifetimeMs: 60_000 });

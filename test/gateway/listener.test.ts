@@ -90,7 +90,7 @@ describe('the daemon listener', () => {
     }
   });
 
-  it('H-11 a ticket from a session with a certificate opens nothing for a client without one', async () => {
+  it('H-11 C53 a ticket from a session with a certificate opens nothing for a client without one', async () => {
     const { port } = running;
     const tickets: Buffer[] = [];
     const first = dialTls({ port, leaf });
