@@ -54,7 +54,7 @@ describe('better-compute daemon install-script', () => {
       return { exitCode, io, lines };
     }
   };
-  const pinsIn = (script: string) => parsePinsFile(/<<'BETTER_COMPUTE_PINS'\n(.*\n)BETTER_COMPUTE_PINS\n/s.exec(script)?.[1] ?? '');
+  const pinsIn = (script: string) => parsePinsFile(/<<'END_OF_PINS'\n(.*\n)END_OF_PINS\n/s.exec(script)?.[1] ?? '');
 
   it('CLI-020 writes the serving CA pin and the JoinService pin and key into the machine’s configuration', async () => {
     const { io } = await run([]);

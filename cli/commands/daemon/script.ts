@@ -58,11 +58,11 @@ command -v systemctl >/dev/null 2>&1 || fail 'this machine has no systemctl' 'ru
 ${programStep(options.download)}
 [ -x "$program" ] || fail "there is no program $program" 'put bcd there first, or make the script with --bcd-url and --bcd-sha256'
 
-put "$pins" 0644 <<'BETTER_COMPUTE_PINS'
-${pins}BETTER_COMPUTE_PINS
+put "$pins" 0644 <<'END_OF_PINS'
+${pins}END_OF_PINS
 
-put "$unit" 0644 <<'BETTER_COMPUTE_UNIT'
-${systemdUnit({ program, dataDir, trustDomain })}BETTER_COMPUTE_UNIT
+put "$unit" 0644 <<'END_OF_UNIT'
+${systemdUnit({ program, dataDir, trustDomain })}END_OF_UNIT
 
 if [ -e "$data_dir/identity.json" ]; then
   [ "$#" = 0 ] || printf 'this machine has joined already: the token is not used\\n' >&2
