@@ -20,10 +20,12 @@ await runScript(async () => {
   const total = { passed: 0, failed: 0 };
   for (const [name, files] of suites) {
     process.stdout.write(`\n━━ ${name} (${files.length} file${files.length === 1 ? '' : 's'})\n`);
+    const began = performance.now();
     const counts = await runSuite(files);
+    const seconds = Math.round((performance.now() - began) / 1_000);
     total.passed += counts.passed;
     total.failed += counts.failed;
-    process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note}\n`);
+    process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note} (${seconds} s)\n`);
   }
   process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
