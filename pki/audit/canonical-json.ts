@@ -4,14 +4,18 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 
+/** More than any document of ours has; a deeper one would be an attack on the stack of whoever reads it. */
+const maxDepth = 64;
+
 export type CanonicalValue = null | boolean | number | string | readonly CanonicalValue[] | { readonly [key: string]: CanonicalValue };
 
 /**
  * Encodes `value`: keys sorted by UTF-16 code units, no white space.
  *
- * @throws ControlError MALFORMED for a number that is no safe integer, a lone surrogate, or a value JSON does not have
+ * @throws ControlError MALFORMED for a number that is no safe integer, a lone surrogate, a value JSON does not have, or one in more
+ *   than 64 lists and objects
  */
-export const canonicalJson = (value: CanonicalValue): Uint8Array => new TextEncoder().encode(write(value));
+export const canonicalJson = (value: CanonicalValue): Uint8Array => new TextEncoder().encode(write(value, maxDepth));
 
 /**
  * Decodes bytes that must be canonical already.
@@ -28,20 +32,22 @@ export function parseCanonicalJson(bytes: Uint8Array): CanonicalValue {
     throw new ControlError('MALFORMED', 'the document is not JSON', { details: { reason: 'not-json' }, cause });
   }
   // Also catches duplicate keys, which JSON.parse would fold into the last one.
-  if (write(value) !== text) {
+  if (write(value, maxDepth) !== text) {
     throw new ControlError('MALFORMED', 'the document is not in canonical form', { details: { reason: 'not-canonical' } });
   }
   return value;
 }
 
-function write(value: CanonicalValue): string {
+function write(value: CanonicalValue, depthLeft: number): string {
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'string') return writeText(value);
   if (typeof value === 'number') return writeNumber(value);
-  if (Array.isArray(value)) return `[${value.map(write).join(',')}]`;
   if (typeof value !== 'object') throw malformed(`a ${typeof value} has no canonical form`);
+  if (depthLeft === 0) throw malformed(`a value is in more than ${maxDepth} lists and objects`);
+  const inner = (item: CanonicalValue): string => write(item, depthLeft - 1);
+  if (Array.isArray(value)) return `[${value.map(inner).join(',')}]`;
   const entries = Object.entries(value as Record<string, CanonicalValue>).sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${entries.map(([key, item]) => `${writeText(key)}:${write(item)}`).join(',')}}`;
+  return `{${entries.map(([key, item]) => `${writeText(key)}:${inner(item)}`).join(',')}}`;
 }
 
 function writeText(value: string): string {

@@ -57,6 +57,11 @@ describe('canonical JSON', () => {
     ['a fraction', text('{"a":1.5}'), /^1.5 is no integer that has one spelling$/],
     ['an escape that is not needed', text('"\\u0061"'), /^the document is not in canonical form$/],
     ['half a surrogate pair', text('"\\ud800"'), /^a string holds half of a surrogate pair$/],
+    [
+      'more lists in each other than any stack holds',
+      text(`${'['.repeat(100_000)}${']'.repeat(100_000)}`),
+      /^a value is in more than 64 lists and objects$/,
+    ],
     ['bytes that are not UTF-8', new Uint8Array([0x22, 0xff, 0x22]), /^the document is not JSON$/],
     ['a byte order mark', text('\ufeff{}'), /^the document is not JSON$/],
     ['bytes behind the end', text('{}x'), /^the document is not JSON$/],
