@@ -2,6 +2,7 @@
 import { ControlError } from '../../domain/errors.ts';
 import { parseP256Spki, type Signer, verifyRawSignature } from '../x509/index.ts';
 import { type Deadline, withDeadline } from './deadline.ts';
+import { maxInputBytes } from './protocol.ts';
 import { formatSignerReference, parseSignerReference, type SignerReference } from './reference.ts';
 
 /** Who holds keys: a token, a program. It gives signatures and public keys, and knows no way to give a private key. */
@@ -34,8 +35,16 @@ export interface ExternalSignersOptions {
   readonly deadline: Deadline;
 }
 
+function assertInput(name: string, input: Uint8Array): void {
+  if (input.length <= maxInputBytes) return;
+  throw new ControlError('INVALID_INPUT', `${name} is asked to sign ${input.length} bytes, at most ${maxInputBytes}`, {
+    details: { reason: 'signer-input' },
+  });
+}
+
 /**
- * Every signer it gives answers a signature that was verified under its public key, or throws: UNAVAILABLE (signer-deadline) when
+ * Every signer it gives answers a signature that was verified under its public key, or throws: INVALID_INPUT (signer-input) for more
+ * than 64 MiB, UNAVAILABLE (signer-deadline) when
  * it is slow, BAD_SIGNATURE (signer-wrong) when what it answers is not its key's signature over these bytes, and what its service
  * throws when it is down or refuses. So nothing that was not truly signed gets into a certificate, an envelope or the audit trail.
  */
@@ -50,8 +59,11 @@ export function createExternalSigners({ services, deadline }: ExternalSignersOpt
     return Object.freeze({
       spki,
       sign: async (input: Uint8Array) => {
+        assertInput(name, input);
         const asked = Uint8Array.from(input);
-        const signature = await withDeadline(name, deadline, (signal) => service.sign({ key, input: asked }, signal));
+        // Copies both ways: a service that writes into what it was given, or goes on writing into what it gave, changes nothing here.
+        const request = { key, input: Uint8Array.from(asked) };
+        const signature = Uint8Array.from(await withDeadline(name, deadline, (signal) => service.sign(request, signal)));
         if (verifyRawSignature({ spki, input: asked, signature })) return signature;
         throw new ControlError('BAD_SIGNATURE', `${name} answered a signature that is not its key's`, {
           details: {

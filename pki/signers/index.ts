@@ -27,7 +27,8 @@ export {
 export {
   encodeAnswer,
   encodeRequest,
-  maxLineBytes,
+  maxAnswerBytes,
+  maxInputBytes,
   oneLine,
   parseAnswer,
   parseRequest,

@@ -27,8 +27,12 @@ export type SignerAnswer = { readonly id: number } & (
   | { readonly error: { readonly code: SignerRefusal; readonly message: string } }
 );
 
-/** Longest line in either direction. */
-export const maxLineBytes = 64 * 1024;
+/** Longest answer: a key or a signature, with room for the words of a refusal. */
+export const maxAnswerBytes = 64 * 1024;
+/** Most that is signed at once: the evidence of a rotation names every machine of the fleet. */
+export const maxInputBytes = 64 * 1_048_576;
+/** Longest request: such an input in base64, and what stands beside it. */
+const maxRequestBytes = Math.ceil(maxInputBytes / 3) * 4 + 4_096;
 const maxKeyLength = 512;
 
 interface Refusal {
@@ -100,8 +104,8 @@ const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base6
 const malformed = (what: string): ControlError =>
   new ControlError('MALFORMED', `not a line of the signer protocol: ${what}`, { details: { reason: 'signer-line' } });
 
-function parseLine(line: string): Readonly<Record<string, unknown>> {
-  if (line.length > maxLineBytes) throw malformed(`it has more than ${maxLineBytes} characters`);
+function parseLine(line: string, maxBytes: number): Readonly<Record<string, unknown>> {
+  if (line.length > maxBytes) throw malformed(`it has more than ${maxBytes} characters`);
   let value: unknown;
   try {
     value = JSON.parse(line);
@@ -125,7 +129,7 @@ function readBytes(value: unknown, name: string): Uint8Array {
 
 /** The signer's side. @throws MALFORMED (signer-line) */
 export function parseRequest(line: string): SignerRequest {
-  const value = parseLine(line);
+  const value = parseLine(line, maxRequestBytes);
   const { do: task, key, input } = value as { do?: unknown; key?: unknown; input?: unknown };
   if (task !== 'public-key' && task !== 'create-key' && task !== 'sign') throw malformed('do is none of public-key, create-key and sign');
   if (typeof key !== 'string' || key.length === 0 || key.length > maxKeyLength) throw malformed('key is not a name');
@@ -135,7 +139,7 @@ export function parseRequest(line: string): SignerRequest {
 
 /** Our side. @throws MALFORMED (signer-line) */
 export function parseAnswer(line: string): SignerAnswer {
-  const value = parseLine(line);
+  const value = parseLine(line, maxAnswerBytes);
   const id = readId(value);
   if (value['signature'] !== undefined) return { id, signature: readBytes(value['signature'], 'signature') };
   if (value['publicKey'] !== undefined) return { id, publicKey: readBytes(value['publicKey'], 'publicKey') };

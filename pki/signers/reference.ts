@@ -84,8 +84,7 @@ function valueOf(name: AttributeName, encoded: string, text: string): string {
   );
   if (name === 'id') return bytes.toString('hex');
   const label = bytes.toString('utf8');
-  if (!Buffer.from(label, 'utf8').equals(bytes) || bytes.some(isControl))
-    throw refuse(text, `has a ${name} that is no label`);
+  if (!Buffer.from(label, 'utf8').equals(bytes) || bytes.some(isControl)) throw refuse(text, `has a ${name} that is no label`);
   return label;
 }
 

@@ -2,7 +2,7 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { ControlError } from '../../domain/errors.ts';
-import { encodeRequest, maxLineBytes, oneLine, parseAnswer, type SignerAnswer, type SignerRequest } from '../../pki/signers/index.ts';
+import { encodeRequest, maxAnswerBytes, oneLine, parseAnswer, type SignerAnswer, type SignerRequest } from '../../pki/signers/index.ts';
 
 export interface SignerProcessOptions {
   /** How messages call it. */
@@ -78,7 +78,7 @@ export class SignerChild {
       const lines = `${rest}${data}`.split('\n');
       rest = lines.pop() ?? '';
       for (const line of lines) if (line.trim() !== '') this.#take(line);
-      if (rest.length > maxLineBytes) this.end('said a line without an end');
+      if (rest.length > maxAnswerBytes) this.end('said a line without an end');
     });
   }
 

@@ -11,7 +11,7 @@ import {
   withExternalSigners,
 } from '../../../pki/bundle/index.ts';
 import { createWorkerKey } from '../../../pki/envelope/index.ts';
-import { createExternalSigners, type ExternalSigners, type KeyService } from '../../../pki/signers/index.ts';
+import { createExternalSigners, type ExternalSigners, type KeyService, maxInputBytes } from '../../../pki/signers/index.ts';
 import { createSerial, issueCa, issueLeaf, spkiOf, verifyRawSignature } from '../../../pki/x509/index.ts';
 import { edited, now, refusal, trustDomain } from '../support.ts';
 
@@ -23,7 +23,7 @@ class Rig {
   /** What happens to a signature on its way. */
   answer: (signature: Uint8Array) => Promise<Uint8Array> = async (signature) => signature;
 
-  readonly service: KeyService = {
+  readonly service: { -readonly [K in keyof KeyService]: KeyService[K] } = {
     publicKey: async (key) => spkiOf(this.#get(key)),
     createKey: async (key) => {
       if (!this.keys.has(key)) this.keys.set(key, generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey);
@@ -237,6 +237,36 @@ describe('signers outside of the bundle', () => {
     const asked = signer.sign(input);
     input.fill(0);
     assert.ok(verifyRawSignature({ spki: signer.spki, input: Buffer.from('as it was'), signature: await asked }));
+  });
+
+  it('KEY-039 a signer that writes into what it was given gets no signature of its own words through', async () => {
+    const { signer } = await rig.signers.create(places.auditSigning);
+    const { sign: honest } = rig.service;
+    rig.service.sign = (request, signal) => {
+      request.input.fill(0x21);
+      return honest(request, signal);
+    };
+    await assert.rejects(signer.sign(Buffer.from('as it was')), refusal('BAD_SIGNATURE', 'signer-wrong', /answered a signature/));
+  });
+
+  it('KEY-039 what is answered stays as it was verified', async () => {
+    const { signer } = await rig.signers.create(places.auditSigning);
+    const given: Uint8Array[] = [];
+    rig.answer = async (signature) => {
+      given.push(signature);
+      return signature;
+    };
+    const input = Buffer.from('as it was');
+    const signature = await signer.sign(input);
+    given[0]?.fill(0);
+    assert.ok(verifyRawSignature({ spki: signer.spki, input, signature }));
+  });
+
+  it('KEY-039 more than a signer could be handed is refused before it is asked', async () => {
+    const { signer } = await rig.signers.create(places.auditSigning);
+    const refused = refusal('INVALID_INPUT', 'signer-input', /^external:audit is asked to sign 67108865 bytes, at most 67108864$/);
+    await assert.rejects(signer.sign(Buffer.alloc(maxInputBytes + 1)), refused);
+    assert.equal(rig.signals.length, 0);
   });
 
   it('KEY-039 a key that is not there is not invented', async () => {

@@ -45,6 +45,12 @@ describe('SoftHSM 2: keys in a PKCS #11 token', function () {
     assert.match(listed, /Access:\s+sensitive, always sensitive, never extractable, local/);
   });
 
+  it('KEY-039 H-17 a key in the token signs the evidence of a large fleet, which names every machine', async () => {
+    const { signer } = await open().create('pkcs11:token=compute;object=audit');
+    const evidence = Buffer.alloc(5_000_000, 'a machine and its version, ');
+    assert.ok(verifyRawSignature({ spki: signer.spki, input: evidence, signature: await signer.sign(evidence) }));
+  });
+
   it('KEY-039 a key that OpenSC made is found by its id, and both give the same public key', async () => {
     hsm.tool('--keypairgen', '--key-type', 'EC:prime256v1', '--label', 'ceremony', '--id', 'a1b2', '--usage-sign', '--sensitive');
     const { signer, reference } = await open().find('pkcs11:token=compute;id=%a1%b2');

@@ -1,7 +1,7 @@
 /** A real process of the operator's behind the port, and everything it may do wrong. */
 import assert from 'node:assert/strict';
 import { fileURLToPath } from 'node:url';
-import type { ExternalKey } from '../../../pki/signers/index.ts';
+import { type ExternalKey, encodeRequest, parseRequest } from '../../../pki/signers/index.ts';
 import { verifyRawSignature } from '../../../pki/x509/index.ts';
 import { openExternalSigners, type RunningSigners, readSignerEnvironment } from '../../../runtime/signers/external-signers.ts';
 import { refusal } from '../../pki/support.ts';
@@ -27,6 +27,14 @@ describe('a signer program', function () {
     const key = await signers.find('external:alias/command-root');
     assert.equal(key.reference, 'external:alias/command-root');
     await Promise.all(Array.from({ length: 50 }, () => works(key)));
+  });
+
+  it('KEY-039 H-17 signs the evidence of a large fleet, which names every machine', async () => {
+    const { signer } = await open().find('external:alias/audit');
+    const evidence = Buffer.alloc(5_000_000, 'a machine and its version, ');
+    assert.ok(verifyRawSignature({ spki: signer.spki, input: evidence, signature: await signer.sign(evidence) }));
+    const request = { id: 1, do: 'sign', key: 'audit', input: evidence } as const;
+    assert.ok(evidence.equals(parseRequest(encodeRequest(request)).input ?? new Uint8Array()), 'our own token process reads it too');
   });
 
   const faults: readonly [string, Parameters<typeof refusal>][] = [
