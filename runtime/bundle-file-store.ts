@@ -27,9 +27,10 @@ export interface BundleFileStoreOptions {
 
 const mode = 0o600;
 const lockRetryMs = 50;
+const defaultLockTimeoutMs = 5_000;
 
 export function createBundleFileStore(path: string, options: BundleFileStoreOptions = {}): BundleFileStore {
-  const { watchIntervalMs = 1_000, lockTimeoutMs = 5_000 } = options;
+  const { watchIntervalMs = 1_000, lockTimeoutMs = defaultLockTimeoutMs } = options;
   const known: Known = { revision: null };
   const remember = <T extends { readonly revision: string }>(stored: T): T => {
     known.revision = stored.revision;
@@ -165,6 +166,16 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
+/**
+ * Runs `work` while no other process of this host that asks the same way works on `path`; makes its folder.
+ *
+ * @throws CONFLICT (bundle-locked) when another one holds it for longer than 5 s; INVALID_CONFIG when no lock can be written there
+ */
+export async function withFileLock<T>(path: string, work: () => Promise<T>): Promise<T> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 }).catch(cannotWrite(path));
+  return withLock(path, defaultLockTimeoutMs, work);
+}
+
 async function withLock<T>(path: string, timeoutMs: number, work: () => Promise<T>): Promise<T> {
   const lock = `${path}.lock`;
   const content = JSON.stringify({ pid: process.pid, host: hostname(), token: randomUUID() });
@@ -189,7 +200,7 @@ async function takeLock(lock: string, content: string): Promise<boolean> {
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-    throw error;
+    return cannotWrite(lock)(error as NodeJS.ErrnoException);
   }
 }
 

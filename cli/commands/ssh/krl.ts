@@ -13,12 +13,13 @@ import {
   parseSshCertificateLine,
   parseSshKeyLine,
 } from '../../../pki/ssh/index.ts';
-import { replaceWhole } from '../../../runtime/bundle-file-store.ts';
+import { replaceWhole, withFileLock } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { QuietExit } from '../../exit.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
-import { pkiOption, withSource } from '../pki/source.ts';
+import { readShown } from '../pki/pins-view.ts';
+import { pkiOption } from '../pki/source.ts';
 import { findFile, readLineFile, within } from './files.ts';
 
 export interface SshKrlOptions extends CommonOptions {
@@ -88,13 +89,12 @@ export async function sshKrlRun(options: SshKrlOptions, ports: Ports): Promise<v
     throw new ControlError('INVALID_INPUT', '--check asks, and the other flags change the list', {
       details: { reason: 'flags', hint: 'run the command once for each' },
     });
-  const bytes = await findFile(file, maxKrlBytes);
-  const before = bytes === null ? null : within(file, () => parseKrl(bytes));
-  if (changes) return writeList(options, before, ports);
+  if (changes) return writeList(options, ports);
   if (comment !== null)
     throw new ControlError('INVALID_INPUT', '--comment comes with what is revoked', {
       details: { reason: 'flags', hint: 'name --serial, --key-id or --key too' },
     });
+  const before = await findList(file);
   if (before === null)
     throw new ControlError('NOT_FOUND', `there is no list ${file}`, {
       details: { reason: 'no-file', path: file, hint: 'name --serial, --key-id or --key, and it is made' },
@@ -103,22 +103,36 @@ export async function sshKrlRun(options: SshKrlOptions, ports: Ports): Promise<v
   report(before, options, ports);
 }
 
-async function writeList(options: SshKrlOptions, before: Krl | null, ports: Ports): Promise<void> {
-  const { text } = await withSource(options.pki, ports, (source) => source.read());
+async function findList(file: string): Promise<Krl | null> {
+  const bytes = await findFile(file, maxKrlBytes);
+  return bytes === null ? null : within(file, () => parseKrl(bytes));
+}
+
+/** The authority is read as pki show reads pins: a list for another one would revoke nothing. */
+async function writeList(options: SshKrlOptions, ports: Ports): Promise<void> {
+  const { text } = await readShown(options.pki, ports);
   const { sshCa } = readPublicBundle(text);
   if (sshCa === undefined)
     throw new ControlError('INVALID_STATE', 'the key bundle has no sshCa', { details: { reason: 'no-ssh-ca', key: 'sshCa' } });
+  const authority = parseSshCaLine(sshCa.publicKey);
   const lines = await Promise.all(options.key.map(async (path) => [path, await readLineFile(path)] as const));
-  const { bytes, krl } = createKrl({
-    ...(before === null ? {} : { base: before }),
-    version: (before?.version ?? 0n) + 1n,
-    generatedAt: ports.io.now(),
-    comment: options.comment ?? before?.comment ?? '',
-    certificates: [{ authority: parseSshCaLine(sshCa.publicKey), serials: options.serial, keyIds: options.keyId }],
-    keys: lines.map(([path, line]) => within(path, () => parseSshKeyLine(line))),
+  const keys = lines.map(([path, line]) => within(path, () => parseSshKeyLine(line)));
+  const path = resolve(options.file);
+  // Read and written under one lock: of two that revoke at once, none takes back what the other revoked.
+  const written = await withFileLock(path, async () => {
+    const before = await findList(options.file);
+    const { bytes, krl } = createKrl({
+      ...(before === null ? {} : { base: before }),
+      version: (before?.version ?? 0n) + 1n,
+      generatedAt: ports.io.now(),
+      comment: options.comment ?? before?.comment ?? '',
+      certificates: [{ authority, serials: options.serial, keyIds: options.keyId }],
+      keys,
+    });
+    await replaceWhole(path, bytes);
+    return krl;
   });
-  await replaceWhole(resolve(options.file), bytes);
-  report(krl, options, ports);
+  report(written, options, ports);
   ports.io.err('sshd reads it at the next login, where RevokedKeys names it');
 }
 
