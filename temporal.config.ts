@@ -22,6 +22,10 @@ export type TaskQueue = (typeof taskQueues)[keyof typeof taskQueues];
 /** Ids are fixed and readable; a second start of the same id is refused. */
 export const workflowIds = Object.freeze({
   rotateCommandRoot: 'rotate-command-root',
+  renewCa: (ca: string): string => `renew-ca/${ca}`,
+  rotateGatewayCertificate: 'rotate-gateway-certificate',
+  rotateTicketKey: 'rotate-ticket-key',
+  rotateWorkloadKey: 'rotate-workload-key',
   revokeIdentity: (nodeId: string): string => `node/${nodeId}/revoke`,
   runCommand: (unique: string): string => `command/${unique}`,
 } as const);
@@ -29,6 +33,7 @@ export const workflowIds = Object.freeze({
 export const scheduleIds = Object.freeze({
   resign: 'bc-resign',
   reconcileCommands: 'bc-reconcile-commands',
+  checkpointAudit: 'bc-checkpoint-audit',
 } as const);
 
 /** Name → Temporal type; the setup registers them, and workers refuse to start where one is missing. */

@@ -26,7 +26,7 @@ export interface Overrides {
   readonly isForced: (gate: GateName) => boolean;
 }
 
-export async function readOverrides(ports: RotationGatePorts, rotationId: string): Promise<Overrides> {
+export async function readOverrides(ports: Pick<RotationGatePorts, 'reads'>, rotationId: string): Promise<Overrides> {
   const rows = await ports.reads.overrides(rotationId);
   const forced = new Set(rows.filter((row) => row.kind === 'force').map((row) => row.subject));
   return {

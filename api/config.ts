@@ -3,11 +3,10 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
-import { assertSealingSecret } from '../pki/bundle/index.ts';
-import { parseIssuerUrl } from '../pki/workload/index.ts';
 import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
+import { workloadSettingsOf } from '../services/workload-settings.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -96,18 +95,8 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
     codecEndpoint: parsed.BETTER_COMPUTE_CODEC_ENDPOINT
       ? { access: parsed.BETTER_COMPUTE_CODEC_ACCESS, origins: listOf(parsed.BETTER_COMPUTE_CODEC_ORIGINS) }
       : null,
-    workload: workloadOf(parsed),
+    workload: workloadSettingsOf(parsed),
   };
-}
-
-/** @throws INVALID_CONFIG (issuer-url); MISSING_ENV for a secret that seals nothing */
-function workloadOf(parsed: z.output<typeof schema>): WorkloadSettings | null {
-  const { BETTER_COMPUTE_WORKLOAD_ISSUER: issuer, BETTER_COMPUTE_SECRET: secret } = parsed;
-  if (issuer === undefined) return null;
-  parseIssuerUrl(issuer);
-  assertSealingSecret(secret);
-  const defaultAudience = parsed.BETTER_COMPUTE_WORKLOAD_AUDIENCE ?? issuer;
-  return { issuer, secret, defaultAudience, audiences: namesOf(parsed.BETTER_COMPUTE_WORKLOAD_AUDIENCES) };
 }
 
 const namesOf = (text: string): string[] =>

@@ -6,11 +6,12 @@ import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { createDatabase, type Database } from '../drizzle/client.ts';
+import { parseCertificate, parsePemCertificates } from '../pki/x509/index.ts';
 import { hostField, intervalField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
 import { createHealth } from '../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { showAddress, toPortError } from '../runtime/ports.ts';
-import { type FileWatch, readTlsFiles, type TlsFiles, tlsIntervalMs, watchTlsFiles } from '../runtime/tls-files.ts';
+import { type FileWatch, readTlsFiles, type TlsFileContent, type TlsFiles, tlsIntervalMs, watchTlsFiles } from '../runtime/tls-files.ts';
 import { recordHeartbeat, removeProcess } from '../services/processes.ts';
 import { createControlPlaneClient } from './control-plane-client.ts';
 import { createGateway, type Gateway } from './gateway.ts';
@@ -51,6 +52,12 @@ function filesOf(env: Environment): { readonly daemon: TlsFiles; readonly intern
   };
 }
 
+/** What is presented has been read by the TLS library: it has a leaf. */
+function servingSerialOf({ cert }: TlsFileContent): string {
+  const [leaf] = parsePemCertificates(cert.toString('utf8'));
+  return leaf === undefined ? '' : parseCertificate(leaf).serial;
+}
+
 /** Everything the process is made of, before it listens. */
 async function assemble(env: Environment, log: ProcessContext['log']) {
   const scheduler = createSystemScheduler();
@@ -60,7 +67,8 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
   const database = createDatabase(env.BETTER_COMPUTE_DATABASE_URL, { applicationName: `gateway ${gatewayId}`, max: 16 });
   const client = createControlPlaneClient({ url: env.BETTER_COMPUTE_INTERNAL_URL, tls: internalTls });
   const health = createHealth({ process: 'gateway' });
-  const heartbeat = createHeartbeat(database, { id: `gateway/${gatewayId}`, log, scheduler });
+  const serving = { serial: servingSerialOf(tls) };
+  const heartbeat = createHeartbeat(database, { id: `gateway/${gatewayId}`, log, scheduler, servingSerial: () => serving.serial });
   const gateway = createGateway({
     tls,
     trustDomain: env.BETTER_COMPUTE_TRUST_DOMAIN,
@@ -80,8 +88,13 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
   });
   const intervalMs = env.BETTER_COMPUTE_TLS_INTERVAL_MS;
   const reported = { every: scheduler.every, intervalMs, onError: (error: Error) => log.error({ err: error }, error.message) };
+  const present = (next: TlsFileContent): void => {
+    gateway.setTls(next);
+    serving.serial = servingSerialOf(next);
+    void heartbeat.beat(gateway.sessions.publishedVersion);
+  };
   const watch = (): FileWatch[] => [
-    watchTlsFiles(files.daemon, (next) => gateway.setTls(next), {
+    watchTlsFiles(files.daemon, present, {
       ...reported,
       what: 'Gateway serving certificate',
       served: tls,
@@ -105,11 +118,15 @@ interface Heartbeat {
   stop(): Promise<void>;
 }
 
-/** Which trust version this gateway hands out: the gates of a rotation wait for every live process (H-02). */
-function createHeartbeat(
-  database: Database,
-  { id, log, scheduler }: { id: string; log: ProcessContext['log']; scheduler: Scheduler },
-): Heartbeat {
+interface HeartbeatOptions {
+  readonly id: string;
+  readonly log: ProcessContext['log'];
+  readonly scheduler: Scheduler;
+  readonly servingSerial: () => string;
+}
+
+/** Which trust version this gateway hands out, and which certificate it presents: the gates of a rotation wait for every live process (H-02). */
+function createHeartbeat(database: Database, { id, log, scheduler, servingSerial }: HeartbeatOptions): Heartbeat {
   const fixed = {
     id,
     kind: 'gateway',
@@ -122,7 +139,7 @@ function createHeartbeat(
   let cancel: () => void = () => undefined;
   const beat = async (trustVersionSeen: number | null): Promise<void> => {
     try {
-      await recordHeartbeat(database, { ...fixed, trustVersionSeen });
+      await recordHeartbeat(database, { ...fixed, trustVersionSeen, servingSerial: servingSerial() });
     } catch (err) {
       log.warn({ err }, 'the heartbeat was not recorded');
     }

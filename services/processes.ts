@@ -18,14 +18,16 @@ export interface ProcessHeartbeat {
   readonly bundleGeneration: number | null;
   /** The published version a gateway hands out; null for others. */
   readonly trustVersionSeen: number | null;
+  /** Serial of the certificate a gateway presents to daemons; absent for others. */
+  readonly servingSerial?: string;
 }
 
 const beat = {
   name: 'process-heartbeat',
-  text: `insert into control_processes (id, kind, host, pid, version, bundle_digest, bundle_generation, trust_version_seen, started_at, last_seen_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9::timestamptz, clock_timestamp()), coalesce($9::timestamptz, clock_timestamp()))
+  text: `insert into control_processes (id, kind, host, pid, version, bundle_digest, bundle_generation, trust_version_seen, serving_serial, started_at, last_seen_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10::timestamptz, clock_timestamp()), coalesce($10::timestamptz, clock_timestamp()))
          on conflict (id) do update set bundle_digest = excluded.bundle_digest, bundle_generation = excluded.bundle_generation,
-           trust_version_seen = excluded.trust_version_seen, version = excluded.version,
+           trust_version_seen = excluded.trust_version_seen, serving_serial = excluded.serving_serial, version = excluded.version,
            last_seen_at = greatest(control_processes.last_seen_at, excluded.last_seen_at)`,
 };
 
@@ -40,6 +42,7 @@ export async function recordHeartbeat(db: Executor, process: ProcessHeartbeat, n
     process.bundleDigest,
     process.bundleGeneration,
     process.trustVersionSeen,
+    process.servingSerial ?? null,
     instantOrNull(now),
   ]);
 }
@@ -54,6 +57,7 @@ export interface ProcessRow extends ProcessFact {
   readonly pid: number;
   readonly version: string;
   readonly bundleGeneration: number | null;
+  readonly servingSerial: string | null;
   readonly startedAt: number;
 }
 

@@ -130,3 +130,16 @@ export async function readEvidence(db: Executor, rotationId: string): Promise<Ro
   );
   return rows.map((row) => ({ stage: row.stage, at: row.at.getTime(), document: row.document, signature: row.signature }));
 }
+
+const unfinished = {
+  name: 'rotation-unfinished',
+  text: `select rotation_id as id from rotation_evidence where starts_with(rotation_id, $1)
+          group by rotation_id having bool_or(stage = 'add') and not bool_or(stage = 'confirm')
+          order by max(at) desc, rotation_id limit 1`,
+};
+
+/** The newest rotation of a workflow that has added a key and has not been confirmed: a run that was cut off left it. */
+export async function findUnfinishedRotation(db: Executor, workflowId: string): Promise<string | null> {
+  const [row] = await db.query<{ id: string }>(unfinished, [`${workflowId}/`]);
+  return row?.id ?? null;
+}

@@ -10,6 +10,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
   [taskQueues.control]: Object.freeze([
     'awaitFleet',
     'recordOverride',
+    'recordKeyOverride',
     'awaitCommand',
     'awaitCommands',
     'cancelCommands',
@@ -18,7 +19,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'awaitSessionsClosed',
     'recordRevocation',
   ]),
-  // Command roots, worker key, audit key.
+  // Command roots, worker key, audit key; the keys of the authorities, tickets and workload tokens while they are exchanged.
   [taskQueues.signing]: Object.freeze([
     'planCommandRoot',
     'addCommandRoot',
@@ -29,6 +30,14 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'abortCommandRotation',
     'recordOutcome',
     'awaitFreshness',
+    'planKeyExchange',
+    'addKey',
+    'awaitKeyProcesses',
+    'promoteKey',
+    'retireKey',
+    'abortKeyExchange',
+    'recordKeyExchange',
+    'sealAudit',
     'enqueueCommands',
     'signExpiringAgain',
   ]),

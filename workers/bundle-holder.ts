@@ -6,7 +6,7 @@
  * worker. An older one is taken like any other, and then refused by the freshness check before it signs anything (H-07).
  */
 
-import type { RunningBundle } from '../activities/adapters/rotation.ts';
+import type { RunningBundle } from '../activities/adapters/bundle-steps.ts';
 import {
   type BundleChange,
   type BundleStore,

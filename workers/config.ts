@@ -4,6 +4,8 @@ import { z } from 'zod';
 import type { RotationTimes } from '../domain/rotation/gates.ts';
 import { hostField, parseEnv, portField, rotationTimes, switchField } from '../runtime/config.ts';
 import { type SignerEnvironment, signerFields } from '../runtime/signers/external-signers.ts';
+import type { WorkloadSettings } from '../services/workload-keys.ts';
+import { workloadSettingsOf } from '../services/workload-settings.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -22,6 +24,10 @@ const signingSchema = z.object({
   BETTER_COMPUTE_SECRET: optional,
   BETTER_COMPUTE_PKI: optional,
   BETTER_COMPUTE_TRUST_DOMAIN: optional,
+  BETTER_COMPUTE_TLS: optional,
+  BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
+  BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
+  BETTER_COMPUTE_WORKLOAD_AUDIENCES: optional,
   ...signerFields,
 });
 
@@ -37,6 +43,10 @@ export interface SigningConfig extends WorkerConfig {
   /** null: the bundle is a row of the database. */
   readonly bundlePath: string | null;
   readonly trustDomain: string | undefined;
+  /** Where the gateways read their certificate. */
+  readonly tlsFolder: string;
+  /** null: no workload tokens (WID-004). */
+  readonly workload: WorkloadSettings | null;
   readonly times: RotationTimes;
   /** How keys are reached that the bundle only refers to. */
   readonly signers: SignerEnvironment;
@@ -48,12 +58,15 @@ export const readControlConfig = (env: NodeJS.ProcessEnv): WorkerConfig => share
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
 export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
   const parsed = parseEnv(signingSchema, env);
-  const bundle = parsed.BETTER_COMPUTE_PKI ?? join(resolve(parsed.BETTER_COMPUTE_HOME), 'pki.json');
+  const home = resolve(parsed.BETTER_COMPUTE_HOME);
+  const bundle = parsed.BETTER_COMPUTE_PKI ?? join(home, 'pki.json');
   return {
     ...sharedOf(parsed),
     secret: parsed.BETTER_COMPUTE_SECRET,
     bundlePath: bundle === 'database' ? null : resolve(bundle),
     trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
+    tlsFolder: resolve(parsed.BETTER_COMPUTE_TLS ?? join(home, 'tls')),
+    workload: workloadSettingsOf(parsed),
     times: rotationTimes(env),
     signers: parsed,
   };

@@ -9,6 +9,7 @@ import { createIdentities } from '../activities/adapters/identities.ts';
 import { createOverrideWriter, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
+import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
 import { createRotationControlActivities } from '../activities/rotation-control.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
@@ -44,8 +45,10 @@ async function build(parts: WorkerParts): Promise<void> {
   closing.push(() => poker.close());
   const ends = createLocalEnds();
   const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
+  const overrides = createOverrideWriter({ db, now });
   const activities = activitiesOf(taskQueues.control, [
-    createRotationControlActivities({ ...gates, overrides: createOverrideWriter({ db, now }) }),
+    createRotationControlActivities({ ...gates, overrides }),
+    createKeyRotationControlActivities({ overrides }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
     createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
   ]);

@@ -7,7 +7,7 @@ const policies = Object.freeze({ overlap: ScheduleOverlapPolicy.SKIP, catchupWin
 const schedule = (
   scheduleId: string,
   workflowType: string,
-  row: { every: '1 minute' | '10 minutes'; summary: string },
+  row: { every: '1 minute' | '10 minutes' | '1 hour'; summary: string },
 ): ScheduleOptions => ({
   scheduleId,
   spec: { intervals: [{ every: row.every }] },
@@ -28,6 +28,7 @@ export const schedules: readonly ScheduleOptions[] = Object.freeze([
     every: '1 minute',
     summary: 'End overdue commands, heal lost completions',
   }),
+  schedule(scheduleIds.checkpointAudit, 'checkpointAudit', { every: '1 hour', summary: 'Seal what the audit trail gained' }),
 ]);
 
 /** A schedule that an operator paused stays paused. */

@@ -5,6 +5,7 @@
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
+import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
 import {
   createCommandRoots,
   createEvidence,
@@ -12,14 +13,20 @@ import {
   createRotationFacts,
   createRotationReads,
 } from '../activities/adapters/rotation.ts';
+import { createAuditSigningActivities } from '../activities/audit-signing.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
+import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
 import { ControlError } from '../domain/errors.ts';
+import type { Database } from '../drizzle/client.ts';
+import { databaseNow } from '../drizzle/queries/clock.ts';
 import { bundleDigest } from '../pki/bundle/index.ts';
 import type { ExternalSigners } from '../pki/signers/index.ts';
 import { createBundleFileStore } from '../runtime/bundle-file-store.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { openExternalSigners } from '../runtime/signers/external-signers.ts';
+import type { CheckpointMade } from '../services/audit-checkpoints.ts';
+import { auditModule } from '../services/audit-module.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { assertFresh } from '../services/freshness.ts';
 import { createPoker } from '../services/poke.ts';
@@ -30,6 +37,7 @@ import { type BundleHolder, holdBundle } from './bundle-holder.ts';
 import { readSigningConfig, type SigningConfig } from './config.ts';
 import { newProcessId, startHeartbeat } from './heartbeat.ts';
 import { startWorkerProcess, type WorkerParts } from './process.ts';
+import { createTlsFolder } from './tls-folder.ts';
 import { signingWorkerSettings } from './worker-settings.ts';
 
 const now = Date.now;
@@ -73,6 +81,18 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       roots: createCommandRoots({ db, running }),
       evidence: createEvidence({ db, running }),
     }),
+    createKeyRotationSigningActivities(
+      createKeyRotationPorts({
+        db,
+        now,
+        running,
+        clock: () => databaseNow(db),
+        times,
+        workload: config.workload,
+        folder: createTlsFolder(config.tlsFolder),
+      }),
+    ),
+    createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
     createCommandSigningActivities({
       now,
       resign,
@@ -81,6 +101,12 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
     }),
   ]);
   await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });
+}
+
+/** A bundle from before there was an audit key seals nothing (KEY-036). */
+async function sealAudit(db: Database, running: BundleHolder): Promise<CheckpointMade[]> {
+  const { auditSigning, trustDomain } = running.current();
+  return auditModule({ signer: auditSigning }).checkpoint({ db, trustDomain, now: await databaseNow(db) });
 }
 
 async function openBundleOf(

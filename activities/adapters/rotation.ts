@@ -6,10 +6,9 @@ import { readNodeFacts } from '../../drizzle/queries/nodes.ts';
 import { connectedNodeVersions, fleetFacts } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
 import type { CanonicalValue } from '../../pki/audit/canonical-json.ts';
-import { createStageEvidence, type EvidenceStage } from '../../pki/audit/evidence.ts';
+import { createStageEvidence, type EvidenceSigner, type EvidenceStage } from '../../pki/audit/evidence.ts';
 import * as bundles from '../../pki/bundle/index.ts';
 import { trustContentDigest, trustContentOf } from '../../pki/trust/index.ts';
-import { assertFresh } from '../../services/freshness.ts';
 import { listProcesses } from '../../services/processes.ts';
 import { countSignedUnder, resignCommands } from '../../services/resign.ts';
 import { readEvidence, readOverrides, recordEvidence, recordOverride } from '../../services/rotations.ts';
@@ -24,6 +23,7 @@ import type {
   RotationFactsPort,
   RotationReadsPort,
 } from '../rotation-ports.ts';
+import { createBundleSteps, type RunningBundle } from './bundle-steps.ts';
 
 export interface DatabasePorts extends Clock {
   readonly db: Database;
@@ -51,14 +51,6 @@ export const createOverrideWriter = ({ db, now }: DatabasePorts): OverrideWriter
   nodeExists: async (nodeId) => (await readNodeFacts(db, [nodeId])).has(nodeId),
 });
 
-/** The bundle that this process runs, and the way to write a next one that it then runs at once. */
-export interface RunningBundle {
-  /** The newest stored bundle; what it finds, this process runs from then on. */
-  refresh(): Promise<bundles.PkiBundle>;
-  /** Compare-and-swap on the store; what was written, this process runs from then on. */
-  update(change: bundles.BundleChange): Promise<bundles.PkiBundle>;
-}
-
 const viewOf = (bundle: bundles.PkiBundle): RootsView => ({
   roots: bundle.commandRoots,
   trustDomain: bundle.trustDomain,
@@ -67,24 +59,13 @@ const viewOf = (bundle: bundles.PkiBundle): RootsView => ({
   trustDigest: trustContentDigest(trustContentOf(bundle)),
 });
 
-type Take = (bundle: bundles.PkiBundle, at: number) => bundles.BundleStep | Promise<bundles.BundleStep>;
-
 /** Steps carry the database's time: the drop is judged from the time of the switch, whichever hosts take the two steps. */
 export function createCommandRoots({ db, running }: Pick<DatabasePorts, 'db'> & { running: RunningBundle }): CommandRootsPort {
-  const assertFreshBundle = (bundle: bundles.PkiBundle): Promise<void> =>
-    assertFresh(db, { generation: bundle.generation, digest: bundles.bundleDigest(bundle) });
-  /** H-07: an older bundle is never written on, however good its seal. */
-  const step = async (take: Take): Promise<RootsView> => {
-    const bundle = await running.update(async (before) => {
-      await assertFreshBundle(before);
-      const taken = await take(before, await databaseNow(db));
-      return taken.changed ? taken.bundle : 'unchanged';
-    });
-    return viewOf(bundle);
-  };
+  const steps = createBundleSteps({ db, running, clock: () => databaseNow(db) });
+  const step = async (...[take]: Parameters<typeof steps.take>): Promise<RootsView> => viewOf(await steps.take(take));
   return {
-    read: async () => viewOf(await running.refresh()),
-    assertFresh: async () => assertFreshBundle(await running.refresh()),
+    read: async () => viewOf(await steps.read()),
+    assertFresh: () => steps.assertFresh(),
     add: ({ rotationId, refuse }) =>
       step(async (bundle, now) => {
         await refuse();
@@ -109,27 +90,30 @@ export const createResigner = ({ db, worker }: Pick<DatabasePorts, 'db'> & { wor
   stillSignedUnder: (rootId) => countSignedUnder(db, rootId),
 });
 
+/** @throws INVALID_CONFIG for a bundle from before there was an audit key */
+export function auditSignerOf({ auditSigning }: bundles.PkiBundle): EvidenceSigner {
+  if (auditSigning !== undefined) return auditSigning.signer();
+  throw new ControlError('INVALID_CONFIG', 'the key bundle has no audit-signing key: evidence cannot be signed', {
+    details: { reason: 'no-audit-key' },
+  });
+}
+
 const stageOf = (stage: string): EvidenceStage => stage as EvidenceStage;
 
 export function createEvidence({ db, running }: Pick<DatabasePorts, 'db'> & { running: RunningBundle }): EvidencePort {
   return {
     read: (rotationId) => readEvidence(db, rotationId),
     write: async (facts) => {
-      const { auditSigning } = await running.refresh();
-      if (auditSigning === undefined) {
-        throw new ControlError('INVALID_CONFIG', 'the key bundle has no audit-signing key: evidence cannot be signed', {
-          details: { reason: 'no-audit-key' },
-        });
-      }
+      const signer = auditSignerOf(await running.refresh());
       const earlier = await readEvidence(db, facts.rotationId);
-      const signed = await createStageEvidence({ signer: auditSigning.signer(), facts, previous: earlier.at(-1) ?? null });
+      const signed = await createStageEvidence({ signer, facts, previous: earlier.at(-1) ?? null });
       await recordOnce(db, { ...signed, rotationId: facts.rotationId, stage: stageOf(facts.stage), at: facts.at, actor: facts.actor });
     },
   };
 }
 
 /** Another worker may have written the same stage in this moment; its document stands. */
-async function recordOnce(db: Database, evidence: Parameters<typeof recordEvidence>[1]): Promise<void> {
+export async function recordOnce(db: Database, evidence: Parameters<typeof recordEvidence>[1]): Promise<void> {
   try {
     await recordEvidence(db, evidence);
   } catch (error) {

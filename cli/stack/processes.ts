@@ -67,7 +67,7 @@ const codecEndpointOf = ({ env, ports, temporalUiUrl }: StackFacts): Told =>
         BETTER_COMPUTE_CODEC_ORIGINS: env['BETTER_COMPUTE_CODEC_ORIGINS'] || (temporalUiUrl ?? ''),
       };
 
-/** What the operator set for the workload issuer goes to the api alone. */
+/** What the operator set for the workload issuer: the api signs with its keys, the signing worker exchanges them. */
 const workloadOf = ({ env }: StackFacts): Told =>
   Object.fromEntries(
     Object.entries(env).filter(
@@ -118,6 +118,8 @@ export const processTable = Object.freeze({
       ...temporalOf(facts),
       ...keysOf(facts),
       ...metricsOn(facts.ports.signingMetrics),
+      ...tlsOf(facts),
+      ...workloadOf(facts),
       ...pick(facts.env, signerNames),
     }),
   },

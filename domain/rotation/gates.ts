@@ -75,6 +75,23 @@ export function judgeProcesses(
   return closed('processes-behind', `${behind.length} of ${live.length} process(es) do not run this bundle yet (${sample(names)})`, names);
 }
 
+export interface GatewayFact {
+  readonly id: string;
+  readonly kind: string;
+  /** null for one that does not report it. */
+  readonly servingSerial: string | null;
+  readonly lastSeenAt: number;
+}
+
+/** Every live gateway presents the certificate of this serial. */
+export function judgeGateways(processes: readonly GatewayFact[], expected: { serial: string; now: number }): Verdict {
+  const live = processes.filter((p) => p.kind === 'gateway' && expected.now - p.lastSeenAt <= processLiveWithinMs);
+  if (live.length === 0) return closed('no-gateway', 'no live gateway has reported which certificate it presents');
+  const names = live.filter((p) => p.servingSerial !== expected.serial).map((p) => p.id);
+  if (names.length === 0) return open;
+  return closed('gateways-behind', `${names.length} of ${live.length} gateway(s) do not present it yet (${sample(names)})`, names);
+}
+
 export interface FleetFacts {
   readonly connected: number;
   readonly behind: number;

@@ -10,6 +10,7 @@ export const controlProcesses = pgTable('control_processes', {
   bundleDigest: text('bundle_digest'),
   bundleGeneration: int8('bundle_generation'),
   trustVersionSeen: int8('trust_version_seen'),
+  servingSerial: text('serving_serial'),
   startedAt: instantColumn('started_at').notNull().defaultNow(),
   lastSeenAt: instantColumn('last_seen_at').notNull().defaultNow(),
 });

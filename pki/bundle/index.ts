@@ -56,5 +56,5 @@ export {
 export { addSandboxSshCa } from './sandbox-ca.ts';
 export { assertSealingSecret, minSecretLength } from './seal.ts';
 export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, type UpdatedBundle, updateBundle } from './store.ts';
-export { addExecTicketKey, promoteExecTicketKey, retireExecTicketKey, ticketRetireAfterMs } from './ticket-key.ts';
+export { addExecTicketKey, promoteExecTicketKey, retireExecTicketKey, ticketRetireAfterMs, withdrawExecTicketKey } from './ticket-key.ts';
 export type * from './types.ts';

@@ -42,6 +42,14 @@ export function promoteExecTicketKey(bundle: PkiBundle, { now }: { readonly now:
   return changed({ ...rest, execTicketKey, execTicketKeyFormer, execTicketTimes: { nextAddedAt: null, formerStoppedAt: now } });
 }
 
+/** Takes the next key out before it has signed anything; at any time, for nothing depends on it. */
+export function withdrawExecTicketKey(bundle: PkiBundle): BundleStep {
+  const { execTicketKeyNext: next, execTicketTimes: times, ...rest } = bundle;
+  if (next === undefined) return { bundle, changed: false };
+  const formerStoppedAt = times?.formerStoppedAt ?? null;
+  return changed({ ...rest, ...(formerStoppedAt === null ? {} : { execTicketTimes: { nextAddedAt: null, formerStoppedAt } }) });
+}
+
 /** Lists the former key no more. @throws INVALID_STATE: retire-too-early, with the instant at which it opens */
 export function retireExecTicketKey(bundle: PkiBundle, { now }: { readonly now: number }): BundleStep {
   const { execTicketKeyFormer: former, execTicketTimes: times = noTimes, ...rest } = bundle;

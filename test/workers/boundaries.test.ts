@@ -4,9 +4,12 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
+import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
+import { createKeyRotationSigningActivities } from '../../activities/key-rotation-signing.ts';
 import { createRotationControlActivities } from '../../activities/rotation-control.ts';
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { taskQueues } from '../../temporal.config.ts';
@@ -15,13 +18,25 @@ import { loadWorkflowBundle } from '../../workers/bundle.ts';
 import { readControlConfig } from '../../workers/config.ts';
 import { controlWorkerSettings } from '../../workers/worker-settings.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
+import { KeyWorld } from '../workflows/key-world.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const rotation = new RotationWorld();
 const commands = new CommandWorld(1);
-const control = [createRotationControlActivities(rotation), createCommandControlActivities(commands), createIdentityActivities(commands)];
-const signing = [createRotationSigningActivities(rotation), createCommandSigningActivities(commands)];
+const keys = new KeyWorld('ticket');
+const control = [
+  createRotationControlActivities(rotation),
+  createKeyRotationControlActivities(keys),
+  createCommandControlActivities(commands),
+  createIdentityActivities(commands),
+];
+const signing = [
+  createRotationSigningActivities(rotation),
+  createKeyRotationSigningActivities(keys),
+  createAuditSigningActivities({ audit: { checkpoint: async () => [] } }),
+  createCommandSigningActivities(commands),
+];
 
 describe('the trust boundary of a task queue', () => {
   it('the control worker registers exactly its rows', () => {
@@ -37,7 +52,10 @@ describe('the trust boundary of a task queue', () => {
       () => activitiesOf(taskQueues.control, [...control, ...signing]),
       /queue bc-control: not allowed here: planCommandRoot, .*; missing: none/,
     );
-    assert.throws(() => activitiesOf(taskQueues.signing, [signing[0] as never]), /missing: enqueueCommands, signExpiringAgain/);
+    assert.throws(
+      () => activitiesOf(taskQueues.signing, [signing[0] as never]),
+      /missing: planKeyExchange, .*, sealAudit, enqueueCommands, signExpiringAgain/,
+    );
     assert.throws(() => activitiesOf(taskQueues.rootSigning, signing), /not allowed here/);
   });
 
@@ -95,7 +113,18 @@ describe('the workflow bundle', function () {
 
   it('index exports workflows and nothing else', async () => {
     const text = readFileSync(join(root, 'workflows/index.ts'), 'utf8');
-    const names = [...text.matchAll(/export \{ (\w+) \}/g)].map((match) => String(match[1]));
-    assert.deepEqual(names.toSorted(), ['reconcileCommands', 'resignExpiring', 'revokeIdentity', 'rotateCommandRoot', 'runCommand']);
+    const names = [...text.matchAll(/export \{ ([\w, ]+) \}/g)].flatMap((match) => String(match[1]).split(', '));
+    assert.deepEqual(names.toSorted(), [
+      'checkpointAudit',
+      'reconcileCommands',
+      'renewCa',
+      'resignExpiring',
+      'revokeIdentity',
+      'rotateCommandRoot',
+      'rotateGatewayCertificate',
+      'rotateTicketKey',
+      'rotateWorkloadKey',
+      'runCommand',
+    ]);
   });
 });

@@ -1,6 +1,6 @@
 /** The Markdown an operator reads under "current details" in the UI, or with `temporal workflow metadata`. */
 import { showInstant } from '../../domain/time.ts';
-import { clip } from '../shared/shape.ts';
+import { describeBehind, describeHold } from '../shared/lifecycle-details.ts';
 import type { Phase, RotationStatus } from './messages.ts';
 
 interface PhaseText {
@@ -51,14 +51,12 @@ const texts: Readonly<Record<Phase, PhaseText>> = Object.freeze({
   done: { now: 'ended', next: 'nothing', help: 'better-compute rotation verify' },
 });
 
-const behindShown = 10;
-
 export function describe(status: RotationStatus): string {
   const text = texts[status.phase];
   return [
     `**${status.phase}** since ${showInstant(status.since)}: ${text.now}`,
-    ...hold(status),
-    ...behind(status),
+    ...describeHold(status),
+    ...describeBehind(status),
     ...(status.dropOpensAt === null || status.outcome !== null ? [] : [`- earliest drop: ${showInstant(status.dropOpensAt)}`]),
     `- next: ${text.next}`,
     `- helps: \`${text.help}\``,
@@ -68,35 +66,6 @@ export function describe(status: RotationStatus): string {
     ...(status.overrides.length === 0 ? [] : [`- overrides: ${status.overrides.length} (\`better-compute rotation status\` lists them)`]),
     `- rotation: ${status.rotationId}`,
   ].join('\n');
-}
-
-function hold(status: RotationStatus): string[] {
-  const lines: string[] = [];
-  if (status.paused !== null)
-    lines.push(`- **paused** by ${status.paused.actor}: ${clip(status.paused.reason, 200)} (\`better-compute rotation resume\`)`);
-  if (status.blocked !== null) {
-    lines.push(`- **held**: ${status.blocked.code}: ${clip(status.blocked.message, 400)}`);
-    lines.push(
-      status.blocked.waitsFor === 'operator'
-        ? '- repair it, then `better-compute rotation resume`; or take it back: `better-compute rotation abort --reason <why>`'
-        : `- waits for the ${status.blocked.waitsFor}: goes on by itself once that is repaired (\`better-compute doctor\`), at once with \`better-compute rotation resume\``,
-    );
-  }
-  return lines;
-}
-
-function behind(status: RotationStatus): string[] {
-  if (status.behind === null) return [];
-  const { names, count, message, seenAt } = status.behind;
-  const more = count > behindShown ? `, and ${count - behindShown} more` : '';
-  const shown = names
-    .slice(0, behindShown)
-    .map((name) => clip(name, 80))
-    .join(', ');
-  return [
-    `- waiting for: ${clip(message, 400)} (as of ${showInstant(seenAt)}; the newest count is in the pending activity)`,
-    ...(names.length > 0 ? [`- behind: ${shown}${more}`] : []),
-  ];
 }
 
 const short = (id: string | null): string => (id === null ? '?' : id.slice(0, 12));

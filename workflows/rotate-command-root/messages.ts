@@ -5,7 +5,7 @@
  */
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { ControlError } from '../../domain/errors.ts';
-import type { AbortMessage, LifecycleStatus, StartMessage } from '../shared/lifecycle-messages.ts';
+import { type AbortMessage, type LifecycleStatus, parseStartOf, type StartMessage } from '../shared/lifecycle-messages.ts';
 import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 
 export { pause, resume } from '../shared/lifecycle-handlers.ts';
@@ -106,14 +106,5 @@ export function parseExclude(value: unknown): ExcludeMessage {
   return message;
 }
 
-/** Nothing, null and an empty object all mean "no input". @throws ControlError INVALID_INPUT */
-export function parseStart(value: unknown): Required<StartMessage> {
-  if (value === undefined || value === null) return { actor: '', reason: '' };
-  const shape = new Shape('rotateCommandRoot', value, ['actor', 'reason']);
-  const message = {
-    actor: shape.has('actor') ? shape.text('actor', textLimits.actor) : '',
-    reason: shape.has('reason') ? shape.text('reason', textLimits.reason) : '',
-  };
-  shape.done();
-  return message;
-}
+/** @throws ControlError INVALID_INPUT */
+export const parseStart = (value: unknown): Required<StartMessage> => parseStartOf('rotateCommandRoot', value);

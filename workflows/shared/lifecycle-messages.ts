@@ -1,5 +1,5 @@
 /** What every rotation of a key understands: the words that hold it, let it go on and take it back, and what it answers. */
-import { readSigned, Shape, type Signed } from './shape.ts';
+import { readSigned, Shape, type Signed, textLimits } from './shape.ts';
 
 export type AbortMessage = Signed;
 export type PauseMessage = Signed;
@@ -60,4 +60,16 @@ export function parseAbort(value: unknown): AbortMessage {
 /** @throws ControlError INVALID_INPUT */
 export function parsePause(value: unknown): PauseMessage {
   return parseWords('pause', value);
+}
+
+/** Nothing, null and an empty object all mean "no input". @throws ControlError INVALID_INPUT */
+export function parseStartOf(workflow: string, value: unknown): Required<StartMessage> {
+  if (value === undefined || value === null) return { actor: '', reason: '' };
+  const shape = new Shape(workflow, value, ['actor', 'reason']);
+  const message = {
+    actor: shape.has('actor') ? shape.text('actor', textLimits.actor) : '',
+    reason: shape.has('reason') ? shape.text('reason', textLimits.reason) : '',
+  };
+  shape.done();
+  return message;
 }
