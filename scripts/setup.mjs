@@ -7,6 +7,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build, isBuilt } from './build.mjs';
 import { ensureCounterparts, ensureTokenBinding } from './engines/counterparts.mjs';
+import { ensureGoJudge } from './engines/go-judge.mjs';
 import { findTemporal } from './engines/temporal-binary.mjs';
 import { runScript, SetupError } from './lib/failure.mjs';
 import { waitForLock } from './lib/lock.mjs';
@@ -87,6 +88,7 @@ async function nodeModules() {
 async function counterparts() {
   await ensureCounterparts({ say });
   await ensureTokenBinding({ say });
+  await ensureGoJudge({ say });
 }
 
 async function temporal() {

@@ -7,11 +7,13 @@ import { delimiter, dirname, join } from 'node:path';
 import { runCommand } from '../lib/run-command.mjs';
 import { projectRoot } from '../lib/sources.mjs';
 
-/** Debian package → a program of it, by which it is known to be there. */
+/** Debian package → a program of it, by which it is known to be there; or a module of Python. */
 const packages = Object.freeze({
-  softhsm2: 'softhsm2-util', // a PKCS #11 token in software
-  opensc: 'pkcs11-tool', // makes and reads keys of tokens, independently of us
-  'openssh-server': 'sshd', // lets in whom a certificate of ours names, and nobody else
+  softhsm2: { program: 'softhsm2-util' }, // a PKCS #11 token in software
+  opensc: { program: 'pkcs11-tool' }, // makes and reads keys of tokens, independently of us
+  'openssh-server': { program: 'sshd' }, // lets in whom a certificate of ours names, and nobody else
+  'gnutls-bin': { program: 'certtool' }, // reads, verifies and makes certificates and requests
+  'python3-cryptography': { module: 'cryptography' }, // the same; any Python that has it will do (test/harness/python.ts)
 });
 
 const installWithinMs = 5 * 60_000;
@@ -31,9 +33,18 @@ function isExecutable(path) {
   }
 }
 
+/** @param {{ program: string } | { module: string }} sign */
+async function isThere(sign) {
+  if ('program' in sign) return findProgram(sign.program) !== undefined;
+  for (const python of ['python3', '/usr/bin/python3'])
+    if ((await runCommand(python, ['-c', `import ${sign.module}`], { timeoutMs: 30_000 })).code === 0) return true;
+  return false;
+}
+
 /** @param {{ say: (line: string) => void }} options */
 export async function ensureCounterparts({ say }) {
-  const missing = Object.entries(packages).flatMap(([name, program]) => (findProgram(program) === undefined ? [name] : []));
+  const missing = [];
+  for (const [name, sign] of Object.entries(packages)) if (!(await isThere(sign))) missing.push(name);
   if (missing.length === 0) return;
   const names = missing.join(' ');
   if (process.getuid?.() !== 0 || findProgram('apt-get') === undefined)
