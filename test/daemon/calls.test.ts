@@ -40,10 +40,13 @@ describe('calls to the gateway, and when to make them', () => {
         { length: 500 },
         () => nextDial(freshBackoff, { ...ended, heldMs: hour, reconnectWindowMs: 10_000 }, { random: Math.random }).delayMs,
       );
-      const buckets = new Map<number, number>();
-      for (const delay of delays) buckets.set(Math.floor(delay / 1_000), (buckets.get(Math.floor(delay / 1_000)) ?? 0) + 1);
-      assert.equal(buckets.size, 10);
-      assert.ok(Math.max(...buckets.values()) <= 2 * 50);
+      assert.ok(delays.every((delay) => delay >= 0 && delay <= 10_000));
+      const inSecond = Array.from(
+        { length: 10 },
+        (_, at) => delays.filter((delay) => Math.min(9, Math.floor(delay / 1_000)) === at).length,
+      );
+      // 50 each on average: that one has none, or twice as many, does not come by chance in the life of this project.
+      assert.ok(Math.min(...inSecond) > 0 && Math.max(...inSecond) <= 2 * 50, inSecond.join(' '));
     });
   });
 
