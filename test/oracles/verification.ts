@@ -51,7 +51,7 @@ const usesOf: Readonly<Record<ChainPurpose, readonly Use[]>> = Object.freeze({
 });
 
 const verifyTheirs = ({ chain: [root, ...rest] }: MadeChain, purpose: ChainPurpose): ReturnType<typeof verifyChain> =>
-  verifyChain(rest.reverse(), { anchors: [root as Uint8Array], now: Date.now(), purpose });
+  verifyChain(rest.toReversed(), { anchors: [root as Uint8Array], now: Date.now(), purpose });
 
 const isLeaf = ({ certificate, uses }: Issued): boolean => !certificate.isCa && uses.length > 0;
 
