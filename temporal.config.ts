@@ -38,6 +38,7 @@ export const scheduleIds = Object.freeze({
 
 /** Name → Temporal type; the setup registers them, and workers refuse to start where one is missing. */
 export const searchAttributes = Object.freeze({
+  BcSummary: 'Keyword',
   BcPhase: 'Keyword',
   BcWaitingOn: 'KeywordList',
   BcDeadline: 'Datetime',

@@ -38,7 +38,11 @@ describe('the namespace', function () {
     }) as unknown as Connection;
 
   it('refuses to start when one cannot be had, with the command to run', async () => {
-    const have = { BcPhase: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, BcWaitingOn: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST };
+    const have = {
+      BcSummary: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+      BcPhase: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+      BcWaitingOn: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    };
     await assert.rejects(ensureSearchAttributes(readOnly(have), 'fleet'), (error: unknown) => {
       assert.ok(error instanceof ControlError);
       assert.equal(error.code, 'INVALID_CONFIG');

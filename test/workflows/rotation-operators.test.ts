@@ -242,6 +242,8 @@ describe('rotateCommandRoot: operators', function () {
     assert.match(metadata.text, /node-late/);
     assert.match(metadata.text, /better-compute rotation exclude/);
     const { searchAttributes } = await handle.describe();
+    // Also where the starter gave no static summary, as the command line does not.
+    assert.deepEqual(searchAttributes['BcSummary'], [messages.staticSummary]);
     assert.deepEqual(searchAttributes['BcPhase'], ['waiting-fleet']);
     assert.deepEqual(searchAttributes['BcWaitingOn'], ['node-late']);
     assert.deepEqual(searchAttributes['BcBehind'], [1]);
