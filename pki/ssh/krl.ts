@@ -13,6 +13,10 @@ import { decodeText, SshReader } from './wire.ts';
 
 export const krlMagic = Buffer.from('SSHKRL\n\0', 'latin1');
 export const maxKrlBytes = 1_048_576;
+/** Sections, key ids and whole keys in all: serials and fingerprints cost little and are bounded by the bytes. */
+const maxEntries = 8_192;
+/** Keys that stand in a list whole, authorities included; more are named by their fingerprints. */
+const maxKeys = 1_024;
 
 export const krlSections = Object.freeze({ certificates: 1, keys: 2, sha1: 3, signature: 4, sha256: 5, extension: 255 });
 export const certificateSections = Object.freeze({
@@ -48,11 +52,41 @@ export interface Krl {
   readonly keysBySha1: ReadonlySet<string>;
 }
 
-interface Reading {
+interface Found {
   readonly certificates: RevokedCertificates[];
   readonly keys: Set<string>;
   readonly keysBySha1: Set<string>;
 }
+
+/** What was found so far, and what it cost: a list within its bytes must not hold up whoever reads it. */
+interface Reading extends Found {
+  /** Counts one more. MALFORMED when there are too many. */
+  readonly enter: () => void;
+  /** Reads a plain key, each once. MALFORMED when there are too many. */
+  readonly plainKey: (bytes: Uint8Array, field: string) => Uint8Array;
+}
+
+const startReading = (): Reading => {
+  const known = new Map<string, Uint8Array>();
+  let entries = 0;
+  return {
+    certificates: [],
+    keys: new Set(),
+    keysBySha1: new Set(),
+    enter: () => {
+      entries += 1;
+      if (entries > maxEntries) throw malformed('krl', `has more than ${maxEntries} sections, key ids and keys`);
+    },
+    plainKey: (bytes, field) => {
+      // The same one again is not judged again: an authority stands before each of its sections.
+      const name = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1');
+      const key = known.get(name) ?? plainKeyBlob(bytes, field);
+      known.set(name, key);
+      if (known.size > maxKeys) throw malformed(field, `stands for one of more than ${maxKeys} keys: name them by their fingerprints`);
+      return key;
+    },
+  };
+};
 
 /** MALFORMED naming the field; UNSUPPORTED for signatures and critical extensions. */
 export const parseKrl = (bytes: Uint8Array): Krl => {
@@ -66,17 +100,19 @@ export const parseKrl = (bytes: Uint8Array): Krl => {
   if (reader.readU64('flags') !== 0n) throw unsupported('krl.flags', 'are not zero');
   if (reader.readString('reserved').length > 0) throw malformed('krl.reserved', 'is not empty');
   const comment = reader.readText('comment', 1_024);
-  const reading: Reading = { certificates: [], keys: new Set(), keysBySha1: new Set() };
+  const reading = startReading();
   const body = reader.readWindow(() => {
     while (!reader.isAtEnd) readSection(reader, reading);
   });
-  return Object.freeze({ version, generatedAt, comment, body, ...reading });
+  const { certificates, keys, keysBySha1 } = reading;
+  return Object.freeze({ version, generatedAt, comment, body, certificates, keys, keysBySha1 });
 };
 
 const readSection = (reader: SshReader, reading: Reading): void => {
   const type = reader.readByte('section');
   const read = Object.hasOwn(sectionReaders, type) ? sectionReaders[type] : undefined;
   if (read === undefined) throw unsupported('krl.section', `has type ${type}, which is not known`);
+  reading.enter();
   read(new SshReader(reader.readString('section'), 'krl.section'), reading);
 };
 
@@ -109,8 +145,12 @@ const readExtension = (reader: SshReader): void => {
 };
 
 const sectionReaders: Readonly<Record<number, (reader: SshReader, reading: Reading) => void>> = Object.freeze({
-  [krlSections.certificates]: (reader, { certificates }) => void certificates.push(readCertificates(reader)),
-  [krlSections.keys]: (reader, { keys }) => readAll(reader, (item) => void keys.add(digest('sha256', plainKeyBlob(item, 'krl.key')))),
+  [krlSections.certificates]: (reader, reading) => void reading.certificates.push(readCertificates(reader, reading)),
+  [krlSections.keys]: (reader, { keys, enter, plainKey }) =>
+    readAll(reader, (item) => {
+      enter();
+      keys.add(digest('sha256', plainKey(item, 'krl.key')));
+    }),
   [krlSections.sha1]: (reader, { keysBySha1 }) => readFingerprints(reader, 20, keysBySha1),
   [krlSections.sha256]: (reader, { keys }) => readFingerprints(reader, 32, keys),
   [krlSections.signature]: () => {
@@ -119,30 +159,35 @@ const sectionReaders: Readonly<Record<number, (reader: SshReader, reading: Readi
   [krlSections.extension]: (reader) => readExtension(reader),
 });
 
-interface CertificatesReading {
+interface CertificatesReading extends Pick<Reading, 'enter'> {
   readonly serials: IsRevoked[];
   readonly keyIds: Set<string>;
 }
 
-const readCertificates = (reader: SshReader): RevokedCertificates => {
+const readCertificates = (reader: SshReader, { enter, plainKey }: Reading): RevokedCertificates => {
   const key = reader.readString('ca_key');
-  const authority = key.length === 0 ? null : plainKeyBlob(key, 'krl.ca_key');
+  const authority = key.length === 0 ? null : plainKey(key, 'krl.ca_key');
   if (reader.readString('reserved').length > 0) throw malformed('krl.reserved', 'is not empty');
-  const reading: CertificatesReading = { serials: [], keyIds: new Set() };
+  const reading: CertificatesReading = { serials: [], keyIds: new Set(), enter };
   while (!reader.isAtEnd) {
     const type = reader.readByte('section');
     const read = Object.hasOwn(certificateReaders, type) ? certificateReaders[type] : undefined;
     if (read === undefined) throw unsupported('krl.certificates', `has a section of type ${type}, which is not known`);
+    enter();
     read(new SshReader(reader.readString('section'), 'krl.certificates'), reading);
   }
-  return { authority, ...reading };
+  return { authority, serials: reading.serials, keyIds: reading.keyIds };
 };
 
 const certificateReaders: Readonly<Record<number, (reader: SshReader, reading: CertificatesReading) => void>> = Object.freeze({
   [certificateSections.serialList]: (reader, { serials }) => void serials.push(readSerialList(reader)),
   [certificateSections.serialRange]: (reader, { serials }) => void serials.push(readSerialRange(reader)),
   [certificateSections.serialBitmap]: (reader, { serials }) => void serials.push(readSerialBitmap(reader)),
-  [certificateSections.keyIds]: (reader, { keyIds }) => readAll(reader, (item) => void keyIds.add(decodeText(item, 'krl.key_id', 256))),
+  [certificateSections.keyIds]: (reader, { keyIds, enter }) =>
+    readAll(reader, (item) => {
+      enter();
+      keyIds.add(decodeText(item, 'krl.key_id', 256));
+    }),
   [certificateSections.extension]: (reader) => readExtension(reader),
 });
 
@@ -153,10 +198,9 @@ const assertSerial = (serial: bigint): bigint => {
 };
 
 const readSerialList = (reader: SshReader): IsRevoked => {
-  const bytes = reader.readWindow(() => {
-    do assertSerial(reader.readU64('serial'));
-    while (!reader.isAtEnd);
-  });
+  const bytes = reader.readRest();
+  if (bytes.length === 0 || bytes.length % 8 !== 0) throw malformed('krl.certificates.serial', 'is cut short');
+  for (let at = 0; at < bytes.length; at += 8) if (bytes.readUInt32BE(at) === 0) assertSerial(BigInt(bytes.readUInt32BE(at + 4)));
   return (serial) => {
     const [high, low] = [Number(serial >> 32n), Number(serial & 0xffff_ffffn)];
     for (let at = 0; at < bytes.length; at += 8) if (bytes.readUInt32BE(at + 4) === low && bytes.readUInt32BE(at) === high) return true;

@@ -17,9 +17,12 @@ export interface SshPublicKey {
   readonly key: KeyObject | null;
 }
 
+/** Makes the key of what was read; null for a kind whose signatures are not verified here. Costs ten times the reading. */
+type MakeKey = (() => KeyObject) | null;
+
 interface KeyKind {
-  /** Reads what follows the type. */
-  readonly read: (reader: SshReader) => KeyObject | null;
+  /** Reads what follows the type, and judges its form. */
+  readonly read: (reader: SshReader) => MakeKey;
   /** May an authority have it (A-PKI-02). */
   readonly mayCertify: boolean;
   /** May a user certificate be issued for it; and a host certificate. */
@@ -27,20 +30,21 @@ interface KeyKind {
   readonly mayBeHost: boolean;
 }
 
-const readEd25519 = (reader: SshReader): KeyObject => {
+const readEd25519 = (reader: SshReader): MakeKey => {
   const bytes = reader.readString('key');
   if (bytes.length !== 32) throw malformed('key', `has ${bytes.length} bytes, not 32`);
-  return ed25519KeyOfBytes(bytes);
+  return () => ed25519KeyOfBytes(bytes);
 };
 
-const readP256 = (reader: SshReader): KeyObject => {
+const readP256 = (reader: SshReader): MakeKey => {
   if (reader.readString('curve').toString('latin1') !== 'nistp256') throw malformed('curve', 'is not nistp256');
-  return publicKeyOf(spkiOfPoint(reader.readString('point'), 'point'));
+  const spki = spkiOfPoint(reader.readString('point'), 'point');
+  return () => publicKeyOf(spki);
 };
 
 /** A key in a security key: the signature is over more than the message, so nothing here can verify one. */
 const inSecurityKey =
-  (read: (reader: SshReader) => KeyObject) =>
+  (read: KeyKind['read']) =>
   (reader: SshReader): null => {
     read(reader);
     if (!/^ssh:[\x21-\x7e]{0,128}$/.test(reader.readString('application').toString('latin1')))
@@ -81,29 +85,34 @@ const maxKeyBytes = 4_096;
 
 /** Reads one key blob to its end. MALFORMED, or UNSUPPORTED for a kind that is not known. */
 export const parseSshKeyBlob = (bytes: Uint8Array, field: string): SshPublicKey => {
+  const { type, blob, makeKey } = readBlob(bytes, field);
+  return Object.freeze({ type, blob, key: makeKey === null ? null : makeKey() });
+};
+
+const readBlob = (bytes: Uint8Array, field: string): Pick<SshPublicKey, 'type' | 'blob'> & { readonly makeKey: MakeKey } => {
   if (bytes.length > maxKeyBytes) throw malformed(field, `has more than ${maxKeyBytes} bytes`);
   const blob = Uint8Array.from(bytes);
   const reader = new SshReader(blob, field);
   const type = reader.readString('type').toString('latin1');
   if (!isKeyType(type))
     throw unsupported(`${field}.type`, `is ${JSON.stringify(type.slice(0, 64))}, none of ${Object.keys(kinds).join(', ')}`);
-  const key = kinds[type].read(reader);
+  const makeKey = kinds[type].read(reader);
   reader.close();
-  return Object.freeze({ type, blob, key });
+  return { type, blob, makeKey };
 };
 
 /** A plain key of any kind, as a list may name it; of the kinds known here, only one that is well formed. MALFORMED for a certificate. */
 export const plainKeyBlob = (bytes: Uint8Array, field: string): Uint8Array => {
   const type = new SshReader(bytes, field).readText('type', 64);
   if (type === '' || type.includes('-cert-')) throw malformed(field, 'is not a plain key');
-  return isKeyType(type) ? parseSshKeyBlob(bytes, field).blob : Uint8Array.from(bytes);
+  return isKeyType(type) ? readBlob(bytes, field).blob : Uint8Array.from(bytes);
 };
 
 /** The plain key of a certificate, read from where its parts stand. */
 export const readPlainKey = (type: SshKeyType, reader: SshReader): SshPublicKey => {
   let key: KeyObject | null = null;
   const parts = reader.readWindow((inner) => {
-    key = kinds[type].read(inner);
+    key = kinds[type].read(inner)?.() ?? null;
   });
   return Object.freeze({ type, blob: Uint8Array.from(Buffer.concat([encodeString(type), parts])), key });
 };

@@ -46,6 +46,11 @@ export class SshReader {
     return this.#take(name, 8).readBigUInt64BE();
   }
 
+  /** All that is left. */
+  readRest(): Buffer {
+    return this.#take('rest', this.#bytes.length - this.#at);
+  }
+
   readString(name: string): Buffer {
     return this.#take(name, this.readU32(name));
   }

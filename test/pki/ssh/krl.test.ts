@@ -222,6 +222,69 @@ describe('pki/ssh revocation lists', () => {
     );
   });
 
+  const many = (count: number, item: (at: number) => Uint8Array): Buffer =>
+    Buffer.concat(Array.from({ length: count }, (_, at) => item(at)));
+  const empty = section(1, text(''), text(''));
+  const costly: readonly [string, () => Buffer, RegExp][] = [
+    ['sections', () => list(many(8_193, () => empty)), /^krl has more than 8192 sections, key ids and keys$/],
+    [
+      'key ids',
+      () =>
+        list(
+          certificates(
+            section(
+              0x23,
+              many(8_192, (at) => text(`id ${at}`)),
+            ),
+          ),
+        ),
+      /^krl has more than 8192 sections/,
+    ],
+    ['ranges', () => list(certificates(many(8_192, () => section(0x21, u64(1n), u64(2n))))), /^krl has more than 8192 sections/],
+    [
+      'keys',
+      () =>
+        list(
+          section(
+            2,
+            many(8_192, () => text(ca.blob)),
+          ),
+        ),
+      /^krl has more than 8192 sections/,
+    ],
+    [
+      'different keys',
+      () =>
+        list(
+          section(
+            2,
+            many(1_025, (at) => text(Buffer.concat([ca.blob.subarray(0, -4), u32(at)]))),
+          ),
+        ),
+      /^krl.key stands for one of more than 1024 keys: name them by their fingerprints$/,
+    ],
+    [
+      'authorities',
+      () => list(many(1_025, (at) => section(1, text(Buffer.concat([ca.blob.subarray(0, -4), u32(at)])), text('')))),
+      /^krl.ca_key stands for one of more than 1024 keys/,
+    ],
+  ];
+  for (const [what, bytes, message] of costly)
+    it(`a list within its bytes that would hold up its reader is refused: ${what}`, () => {
+      const given = bytes();
+      assert.ok(given.length < 1_048_576);
+      assert.throws(() => parseKrl(given), refusedWith('MALFORMED', 'ssh-form', message));
+    });
+
+  it('takes as many serials and fingerprints as its bytes hold, and an authority before each of its sections', () => {
+    const serials = many(100_000, (at) => u64(BigInt(at) + 1n));
+    assert.equal(findRevocation(parseKrl(list(certificates(section(0x20, serials)))), of(ca, 100_000n)), 'serial');
+    const keys = many(20_000, (at) => text(Buffer.concat([Buffer.alloc(28), u32(at)])));
+    assert.equal(parseKrl(list(section(5, keys))).keys.size, 20_000);
+    const again = many(4_000, (at) => certificates(section(0x20, u64(BigInt(at) + 1n))));
+    assert.equal(findRevocation(parseKrl(list(again)), of(ca, 4_000n)), 'serial');
+  });
+
   it('any bytes are a list or a refusal that names the field', () => {
     const { bytes } = createKrl(content({ certificates: [{ authority: ca, serials: [1n, 5n, 6n], keyIds: ['a'] }], keys: [otherCa] }));
     const changed = fc
