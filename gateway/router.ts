@@ -111,12 +111,20 @@ function refuse({ connections, metrics, random, log }: RouterOptions, { stream, 
   refuseStream(stream, wire);
 }
 
-/** Verifying a peer costs as much as a good part of its handshake: one a turn. A stream that is gone by then was a reset. */
+/**
+ * Verifying a peer costs as much as a good part of its handshake: one a turn. A stream that is gone by then was a reset. Its connection
+ * is not quiet while it waits for us, or the longer the queue the more of those who stand in it would be cut and dial again.
+ */
 function inItsTurn(options: RouterOptions, call: Call, accept: (peer: Peer) => void): void {
   const { stream, connection } = call;
-  const gone = (): void => options.connections.countReset(connection);
+  const { connections, scheduler, turns } = options;
+  connection.begin();
+  const gone = (): void => {
+    connection.end(scheduler.now());
+    connections.countReset(connection);
+  };
   stream.once('close', gone);
-  options.turns.add(() => {
+  turns.add(() => {
     if (stream.destroyed) return false;
     stream.off('close', gone);
     try {
@@ -124,6 +132,7 @@ function inItsTurn(options: RouterOptions, call: Call, accept: (peer: Peer) => v
     } catch (error) {
       refuse(options, call, error);
     }
+    connection.end(scheduler.now());
     return true;
   });
 }

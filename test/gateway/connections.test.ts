@@ -49,6 +49,25 @@ describe('connections that give nothing', () => {
     await eventually('both are closed', () => closed === 2);
   });
 
+  it('B03 a connection whose call waits for its turn here is not quiet, however long the queue', async () => {
+    const { connections } = running.gateway;
+    const attach = connections.attach.bind(connections);
+    connections.attach = (stream) => {
+      // After the stream has come, before its turn: as long as behind ten thousand others.
+      process.nextTick(() => scheduler.advance(11_000));
+      return attach(stream);
+    };
+    const { agent } = await openAgent({ port: running.port, leaf });
+    connections.attach = attach;
+    assert.equal(connections.size, 1);
+    agent.call.halfClose();
+    await agent.call.ended;
+    await pass(9_000);
+    assert.equal(connections.size, 1);
+    await pass(2_000);
+    await count(0);
+  });
+
   it('B03 keeps a connection while a session runs, and closes it when it has ended', async () => {
     const { agent } = await openAgent({ port: running.port, leaf });
     for (let round = 0; round < 4; round += 1) {
