@@ -38,6 +38,9 @@ export interface ControlPlaneClient extends GatewayServices {
   close(): void;
 }
 
+/** What is asked for by what it is. */
+type Agents = Readonly<Record<'identity' | 'tokens', Agent>>;
+
 interface Answer {
   readonly status: number;
   readonly body: Buffer;
@@ -47,26 +50,28 @@ const peerChainHeader = 'x-bc-peer-chain';
 
 export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_000 }: ControlPlaneClientOptions): ControlPlaneClient {
   // The internal authority is the anchor itself; the root above it also stands over the authorities of nodes.
-  const agentOf = ({ key, cert, ca }: CheckedMaterial): Agent =>
+  const agentOf = ({ key, cert, ca }: CheckedMaterial, maxSockets: number): Agent =>
     new Agent({
       key,
       cert,
       ca,
       allowPartialTrustChain: true,
       keepAlive: true,
-      maxSockets: 32,
+      maxSockets,
       minVersion: 'TLSv1.3',
       maxCachedSessions: 0,
       ...(serverName === undefined ? {} : { servername: serverName }),
     });
+  // Tokens have connections of their own: whatever machines ask for, and however slow the broker, no renewal waits behind it.
+  const agentsOf = (checked: CheckedMaterial): Agents => ({ identity: agentOf(checked, 32), tokens: agentOf(checked, 16) });
   let material = checkMaterial(tls, null);
-  let agent = agentOf(material);
+  let agents = agentsOf(material);
   const call = async (
     path: string,
     body: Uint8Array,
-    options: { maxBytes: number; headers?: Record<string, string> },
+    { kind = 'identity', ...options }: { kind?: keyof Agents; maxBytes: number; headers?: Record<string, string> },
   ): Promise<Uint8Array> => {
-    const answer = await post(new URL(path, url), { body, agent, timeoutMs, ...options });
+    const answer = await post(new URL(path, url), { body, agent: agents[kind], timeoutMs, ...options });
     if (answer.status === 200) return answer.body;
     throw problemOf(answer);
   };
@@ -79,17 +84,18 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       }),
     workloadToken: (body, { chain }) =>
       call('/internal/v1/workload-token', body, {
+        kind: 'tokens',
         maxBytes: bounds.workloadTokenResponse,
         headers: { [peerChainHeader]: chainHeader(chain) },
       }),
     setTls(next) {
       const checked = checkMaterial(next, material);
-      const before = agent;
+      const before = agents;
       material = checked;
-      agent = agentOf(checked);
-      retire(before);
+      agents = agentsOf(checked);
+      for (const agent of Object.values(before)) retire(agent);
     },
-    close: () => agent.destroy(),
+    close: () => Object.values(agents).forEach((agent) => agent.destroy()),
   };
 }
 

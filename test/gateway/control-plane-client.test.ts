@@ -56,6 +56,24 @@ describe('the client of the internal listener', () => {
     return client;
   }
 
+  it('WID-033 RENEW-012 no renewal waits behind workload tokens, however slow their broker', async () => {
+    const held: ((answer: Uint8Array) => void)[] = [];
+    services = {
+      join: async (request) => request,
+      renew: async (request) => request,
+      workloadToken: () => new Promise((resolve) => void held.push(resolve)),
+    };
+    const client = clientOf(gateway);
+    const chain = [gateway.chain[0] as Uint8Array];
+    const asked = Array.from({ length: 64 }, () => client.workloadToken?.(Buffer.from('token'), { chain }));
+    await eventually('the broker is busy', () => held.length >= 16);
+    assert.equal(Buffer.from(await client.renew(Buffer.from('renew'), { chain })).toString(), 'renew');
+    assert.equal(Buffer.from(await client.join(Buffer.from('join'))).toString(), 'join');
+    services = { ...services, workloadToken: async (request) => request };
+    for (const answer of held) answer(Buffer.from('token'));
+    await Promise.all(asked);
+  });
+
   it('JOIN-021, RENEW-012 relays request and answer byte for byte, and the chain TLS proved', async () => {
     const seen: unknown[] = [];
     services = {
