@@ -3,7 +3,8 @@
  * process and, through `child`, the workflow, command and node it is about.
  *
  * Invariant: no secret leaves in a line, at whatever depth it was put in. Two nets, both over the finished line: a value
- * under a key that names a secret, and text that has the shape of one (join tokens, PEM private keys, passwords in URLs).
+ * under a key that names a secret, and text that has the shape of one (join tokens, tickets and workload tokens, PEM private keys,
+ * passwords in URLs).
  * The nets are the last line of defence, not a licence to log secrets.
  */
 import pino, { type DestinationStream, type Logger } from 'pino';
@@ -42,12 +43,14 @@ function defaultDestination(): DestinationStream {
 }
 
 const redacted = '[redacted]';
-const suspicious = /secret|token|private|key|pass|authorization|cookie|bcj1\.|bcjoin1\.|PRIVATE|:\/\/[^/\s:@]*:[^/\s@]*@/i;
+const suspicious = /secret|token|private|key|pass|authorization|cookie|bcj1\.|bcjoin1\.|eyJ|PRIVATE|:\/\/[^/\s:@]*:[^/\s@]*@/i;
 const secretNames =
   /^(?:.*secret|.*token|.*privatekey|.*codeckey|.*signingkey|.*passphrase|.*password|.*authorization|.*cookie|key|passwd)$/;
 
 const secretTexts: readonly [RegExp, string][] = [
   [/bcj(?:oin)?1\.[A-Za-z0-9_-]+/g, redacted],
+  // Compact JWS and JWE: exec tickets, workload tokens, and the boxes they come in. Whoever has one may use it.
+  [/\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}/g, redacted],
   [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, redacted],
   [/(\bBearer\s+)\S+/gi, `$1${redacted}`],
   [/(:\/\/[^/\s:@]*:)[^/\s@]*@/g, `$1${redacted}@`],

@@ -46,6 +46,8 @@ describe('runtime/log', () => {
     'the message of an error': (log) => log.error({ err: new Error(`connect postgres://u:${secret}@h/db failed`) }),
     'a join token in a message': (log) => log.info(`token bcj1.${secret}`),
     'a join string in a message': (log) => log.info(`use bcjoin1.${secret}`),
+    'a ticket or workload token in a message': (log) => log.error({ err: new Error(`refused eyJhbGciOiJFUzI1NiJ9.${secret}.sig`) }),
+    'a box in a field': (log) => log.info({ answer: `eyJhbGciOiJFQ0RILUVTIn0.a.b.${secret}.c` }),
     'a PEM key in a string': (log) => log.info({ file: `-----BEGIN PRIVATE KEY-----\n${secret}\n-----END PRIVATE KEY-----` }),
   };
   for (const [place, write] of Object.entries(places)) {
