@@ -21,7 +21,7 @@ describe('better-compute pki add-sandbox-ca', () => {
   afterEach(() => bench.close());
   const file = (): string => readFileSync(bench.path('pki.json'), 'utf8');
 
-  it('CLI-029 CLI-030 CLI-032 CLI-035 creates it, seals, prints its public key and what comes next', async () => {
+  it('SBX-017 CLI-029 CLI-030 CLI-032 CLI-035 creates it, seals, prints its public key and what comes next', async () => {
     assert.equal(bench.bundle().sandboxSshCa, undefined);
     const run = await bench.run('pki', 'add-sandbox-ca');
     const after = bench.bundle();
