@@ -103,7 +103,12 @@ async function writeBoth(source: BundleSource, text: string, root: { rootPath: s
   try {
     await source.create(text);
   } catch (error) {
-    if (root.rootPath !== null) await unlink(root.rootPath);
+    // A bundle that stands all the same (it was in place before its folder failed) keeps its root key.
+    const stands = await source.read().then(
+      (stored) => stored.text === text,
+      () => false,
+    );
+    if (root.rootPath !== null && !stands) await unlink(root.rootPath);
     throw error;
   }
 }

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey } from 'node:crypto';
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import fsPromises from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { foundingKeyNames, openBundle } from '../../../pki/bundle/index.ts';
 import { spkiOf } from '../../../pki/x509/index.ts';
 import { trustDomain } from '../../pki/support.ts';
@@ -81,6 +83,24 @@ describe('better-compute pki init', () => {
     const { rootCa } = bench.bundle();
     assert.equal(rootCa.privateKey, undefined);
     assert.deepEqual(spkiOf(createPrivateKey(readFileSync(bench.path('usb/root-ca.key')))), rootCa.spki);
+  });
+
+  it('CLI-010 KEY-045 a bundle that stands although its folder failed keeps its root key', async () => {
+    const files = fsPromises as { open: typeof fsPromises.open };
+    const { open } = files;
+    files.open = async (path, ...rest) => {
+      if (path === bench.folder && existsSync(bench.path('pki.json')))
+        throw Object.assign(new Error('a fault of the disk'), { code: 'EIO' });
+      return open(path, ...rest);
+    };
+    syncBuiltinESMExports();
+    const run = await bench.run(...init, '--offline-root', bench.path('usb/root-ca.key'));
+    files.open = open;
+    syncBuiltinESMExports();
+    assert.equal(run.exitCode, 3);
+    assert.match(run.err, /pki\.json cannot be written \(EIO\)/);
+    const root = createPrivateKey(readFileSync(bench.path('usb/root-ca.key')));
+    assert.ok(Buffer.from(spkiOf(root)).equals(bench.bundle().rootCa.spki));
   });
 
   it('A-PKI-05 an offline root file that exists is not overwritten, and no bundle is left behind', async () => {
