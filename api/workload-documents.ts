@@ -33,7 +33,8 @@ export function createWorkloadRouter({ issuer, read }: WorkloadDocuments): Route
       if (!methods.includes(request.method)) return refuseMethod(request, response);
       read()
         .then((current) => send(request, response, document(current)))
-        .catch(next);
+        // Whoever asks is a stranger: what is wrong with our keys or database stands in the log alone.
+        .catch((cause: unknown) => next(cannotRead(cause)));
     });
   }
   return router;
@@ -45,6 +46,9 @@ function send(request: Request, response: Response, document: object): void {
   response.writeHead(200, { ...documentHeaders, 'content-length': Buffer.byteLength(body) });
   response.end(request.method === 'HEAD' ? undefined : body);
 }
+
+const cannotRead = (cause: unknown): ControlError =>
+  new ControlError('UNAVAILABLE', "the issuer's documents cannot be read now", { details: { reason: 'documents' }, cause });
 
 function refuseMethod(request: Request, response: Response): void {
   const error = new ControlError('UNSUPPORTED', `${request.method.slice(0, 20)} is not for ${request.path}: GET and HEAD are`, {

@@ -98,6 +98,15 @@ describe('the published documents of the workload issuer', () => {
     assert.deepEqual([status, headers.get('cache-control')], [503, 'no-store']);
   });
 
+  it('WID-012 a stranger learns that the documents cannot be read, and nothing of why', async () => {
+    for (const fault of [new ControlError('INVALID_CONFIG', 'BETTER_COMPUTE_SECRET is another'), new Error('10.0.0.7:5432 refused')]) {
+      broken = fault;
+      const { status, body } = await ask(jwksUrl(), open);
+      assert.deepEqual([status, body['code'], body['message']], [503, 'UNAVAILABLE', "the issuer's documents cannot be read now"]);
+      assert.deepEqual(body['details'], { reason: 'documents' });
+    }
+  });
+
   it('WID-015 the keys are read at every request: a key that is added shows at once', async () => {
     const kids = async () => ((await ask(jwksUrl(), open)).body['keys'] as { kid: string }[]).map(({ kid }) => kid);
     const [first] = await kids();
