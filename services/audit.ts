@@ -69,6 +69,12 @@ const readCounter = { name: 'audit-counter', text: 'select seq, hash from audit_
 const tampered = (seq: number, what: string): ControlError =>
   new ControlError('AUDIT_TAMPERED', `audit event ${seq} ${what}`, { details: { reason: 'audit-chain', seq } });
 
+function assertFollows(row: AuditRow, { seq, head }: { readonly seq: number; readonly head: Uint8Array }): void {
+  if (row.seq !== seq + 1) throw tampered(seq + 1, 'is missing');
+  if (!Buffer.from(row.prevHash).equals(head)) throw tampered(row.seq, 'does not follow the one before it');
+  if (!Buffer.from(row.hash).equals(auditHash(head, row))) throw tampered(row.seq, 'does not match its hash');
+}
+
 /**
  * Reads the whole chain and checks every link.
  *
@@ -80,9 +86,7 @@ export async function verifyAuditChain(db: Executor): Promise<{ readonly events:
   for (;;) {
     const rows = await readAuditEvents(db, { afterSeq: seq, limit: 1_000 });
     for (const row of rows) {
-      if (row.seq !== seq + 1) throw tampered(seq + 1, 'is missing');
-      if (!Buffer.from(row.prevHash).equals(head)) throw tampered(row.seq, 'does not follow the one before it');
-      if (!Buffer.from(row.hash).equals(auditHash(head, row))) throw tampered(row.seq, 'does not match its hash');
+      assertFollows(row, { seq, head });
       seq = row.seq;
       head = row.hash;
     }

@@ -143,7 +143,10 @@ describe('better-compute audit verify', () => {
     await recordAudit(used.db, { key: 'old', actor: 'ann', action: 'a.b', subject: 's', details: {}, tenant: 'slow' }, apiNow - 3 * hour);
     const { exitCode, io } = await run(['--tenant', 'slow']);
     assert.equal(exitCode, 0);
-    assert.equal(io.stderr(), 'warning: 1 event(s) wait for a checkpoint, the oldest for 3 h 0 min: does the schedule run?\n');
+    assert.equal(
+      io.stderr(),
+      'warning: 1 event(s) wait for a checkpoint, the oldest for 3 h 0 min: does the schedule run? If it does, checkpoints were taken away: compare with one that was kept, --kept\n',
+    );
   });
 
   const good: readonly [string[], object][] = [

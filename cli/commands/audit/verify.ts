@@ -129,6 +129,6 @@ function describe({ tenant, checkpoints, lastCheckpoint, sealed, unsealed, probl
 function warn({ oldestUnsealedAt, unsealed }: TrailVerdict, { io }: Ports): void {
   if (oldestUnsealedAt === null || io.now() - oldestUnsealedAt <= overdueMs) return;
   io.err(
-    `warning: ${unsealed} event(s) wait for a checkpoint, the oldest for ${about(io.now() - oldestUnsealedAt)}: does the schedule run?`,
+    `warning: ${unsealed} event(s) wait for a checkpoint, the oldest for ${about(io.now() - oldestUnsealedAt)}: does the schedule run? If it does, checkpoints were taken away: compare with one that was kept, --kept`,
   );
 }
