@@ -90,7 +90,7 @@ export const createDeployment = async (now: number): Promise<Deployment> => {
   });
 };
 
-/** The kinds of the table, once each: what a lint looks at. */
+/** Each certificate once: a leaf below the former CA is the leaf below the renewed one, by another way. */
 export const isOfOwnKind = ({ kind }: Issued): boolean => !kind.endsWith('below the former CA');
 
 /** Changes bytes of a certificate that a signature protects, or the signature. */
