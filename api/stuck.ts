@@ -80,7 +80,32 @@ function helpFor(facts: WorkflowFacts): string {
   if (rotates && ((facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'))
     return 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
   if (rotates) return 'better-compute rotation status';
+  const flags = keyFlags(facts);
+  if (flags !== null) return keyHelp(facts, flags);
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
+}
+
+const keyFlagsOf: Readonly<Record<string, string>> = Object.freeze({
+  renewCa: '--key ca --ca',
+  rotateGatewayCertificate: '--key gateway',
+  rotateTicketKey: '--key ticket',
+  rotateWorkloadKey: '--key workload',
+});
+
+/** What `rotation …` needs to mean this workflow; null for one that exchanges no key. A renewal's authority stands in its id. */
+function keyFlags({ type, workflowId }: WorkflowFacts): string | null {
+  const flags = keyFlagsOf[type];
+  if (flags === undefined) return null;
+  return type === 'renewCa' ? `${flags} ${workflowId.slice(workflowId.lastIndexOf('/') + 1)}` : flags;
+}
+
+function keyHelp({ phase, waitingOn, deadline }: WorkflowFacts, flags: string): string {
+  if (phase === 'blocked' && !waitingOn.includes('operator'))
+    return 'better-compute doctor says how to repair it; the exchange then goes on by itself';
+  if (phase === 'blocked')
+    return `better-compute rotation status ${flags} says what was refused; repair it, then: better-compute rotation resume ${flags}`;
+  if (deadline !== null) return 'nothing needs to be done; no message shortens this wait';
+  return `start the processes that are behind again, or: better-compute rotation force --phase <gate> --reason <why> ${flags}`;
 }
 
 /** Only a hold for the operator needs the word to go on; any other ends with its cause. */

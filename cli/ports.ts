@@ -7,15 +7,16 @@ import type { ControlError } from '../domain/errors.ts';
 import { createOperatorClient, type OperatorClient } from './api-client.ts';
 import type { Finding } from './doctor/finding.ts';
 import type { CliIo } from './io.ts';
-import type { RotationPort } from './rotation-port.ts';
+import type { AnyRotationPort } from './rotation-port.ts';
+import { commandRoot, type RotationTarget } from './rotation-target.ts';
 import { createSettings, type Settings } from './settings.ts';
 
 export interface Ports {
   readonly io: CliIo;
   readonly settings: Settings;
   api(): OperatorClient;
-  /** The caller closes it. @throws UNAVAILABLE when Temporal does not answer */
-  rotation(): Promise<RotationPort>;
+  /** Of the command root unless another is named. The caller closes it. @throws UNAVAILABLE when Temporal does not answer */
+  rotation(target?: RotationTarget): Promise<AnyRotationPort>;
   /** Everything doctor finds; never fails because something is down. */
   examine(pki: string | null): Promise<Finding[]>;
   /** The text of a support bundle. @throws INTERNAL when a secret would be in it */
@@ -32,7 +33,7 @@ export function createPorts(io: CliIo): Ports {
     io,
     settings,
     api: () => createOperatorClient(settings),
-    rotation: async () => (await import('./temporal-rotation.ts')).connectRotation(settings.temporalEnv()),
+    rotation: async (target) => (await import('./temporal-rotation.ts')).connectAnyRotation(settings.temporalEnv(), target ?? commandRoot),
     examine: async (pki) =>
       (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, now: io.now }),
     supportBundle: async ({ pki, findings }) => {

@@ -7,31 +7,38 @@ import type {
   RotationResult,
   RotationStatus,
 } from '../workflows/rotate-command-root/messages.ts';
+import type { KeyRotationResult, KeyRotationStatus } from '../workflows/rotate-key/messages.ts';
 
 export type RunState = 'running' | 'completed' | 'failed' | 'cancelled' | 'terminated' | 'timed-out';
 
-export interface RotationRun {
+export type AnyStatus = RotationStatus | KeyRotationStatus;
+export type AnyResult = RotationResult | KeyRotationResult;
+
+export interface RotationRun<Status = RotationStatus, Result = RotationResult> {
   readonly workflowId: string;
   readonly runId: string;
   readonly state: RunState;
   readonly startedAt: number;
   readonly closedAt: number | null;
   /** null when no worker answers the query. */
-  readonly status: RotationStatus | null;
+  readonly status: Status | null;
   /** Only of a completed run. */
-  readonly result: RotationResult | null;
+  readonly result: Result | null;
   /** Why it failed; null otherwise. */
   readonly failure: string | null;
 }
 
-export interface RotationPort {
+export type AnyRotationRun = RotationRun<AnyStatus, AnyResult>;
+export type AnyRotationPort = RotationPort<AnyStatus, AnyResult>;
+
+export interface RotationPort<Status = RotationStatus, Result = RotationResult> {
   /** @throws INVALID_STATE when one is running */
   start(message: { actor: string; reason: string }): Promise<{ workflowId: string; runId: string }>;
   /** The newest run. @throws NOT_FOUND when there never was one */
-  find(): Promise<RotationRun>;
-  force(message: ForceMessage): Promise<RotationStatus>;
-  exclude(message: ExcludeMessage): Promise<RotationStatus>;
-  abort(message: AbortMessage): Promise<RotationStatus>;
+  find(): Promise<RotationRun<Status, Result>>;
+  force(message: ForceMessage): Promise<Status>;
+  exclude(message: ExcludeMessage): Promise<Status>;
+  abort(message: AbortMessage): Promise<Status>;
   pause(message: PauseMessage): Promise<void>;
   resume(message: { actor: string }): Promise<void>;
   close(): Promise<void>;

@@ -1,11 +1,13 @@
 /** A rotation in words: the same lines for status, watch and everything that changes one. */
 import { about } from '../domain/rotation/gates.ts';
 import type { RotationStatus } from '../workflows/rotate-command-root/messages.ts';
+import type { KeyRotationResult, KeyRotationStatus } from '../workflows/rotate-key/messages.ts';
 import { agoText, facts, instantText, shortId } from './format.ts';
-import type { RotationRun } from './rotation-port.ts';
+import type { AnyRotationRun, AnyStatus } from './rotation-port.ts';
+import { targetName } from './rotation-target.ts';
 
 /** Everything there is to say, for `rotation status`. */
-export function describeRun(run: RotationRun, now: number): string {
+export function describeRun(run: AnyRotationRun, now: number): string {
   const rows: [string, string][] = [
     ['workflow', `${run.workflowId} (run ${run.runId})`],
     ['state', run.failure === null ? run.state : `${run.state}: ${run.failure}`],
@@ -17,13 +19,11 @@ export function describeRun(run: RotationRun, now: number): string {
   return facts(rows);
 }
 
-function describeStatus(status: RotationStatus, now: number): [string, string][] {
+function describeStatus(status: AnyStatus, now: number): [string, string][] {
   const rows: [string, string][] = [
     ['phase', `${status.phase} (${agoText(status.since, now)})`],
-    ['roots', `${shortId(status.oldRoot)} → ${shortId(status.newRoot)}`],
+    ...(isKeyStatus(status) ? keyRows(status, now) : rootRows(status, now)),
   ];
-  if (status.trustVersion !== null) rows.push(['trust version', String(status.trustVersion)]);
-  if (status.dropOpensAt !== null) rows.push(['drop opens', opens(status.dropOpensAt, now)]);
   if (status.paused !== null) rows.push(['paused', `by ${status.paused.actor}: ${status.paused.reason}`]);
   if (status.blocked !== null)
     rows.push(['held', `waits for the ${status.blocked.waitsFor}: ${status.blocked.code}: ${status.blocked.message}`]);
@@ -33,25 +33,49 @@ function describeStatus(status: RotationStatus, now: number): [string, string][]
   return rows;
 }
 
+/** The exchange of a key names which; a rotation of the command root has roots. */
+const isKeyStatus = (status: AnyStatus): status is KeyRotationStatus => 'key' in status;
+
+function rootRows(status: RotationStatus, now: number): [string, string][] {
+  const rows: [string, string][] = [['roots', `${shortId(status.oldRoot)} → ${shortId(status.newRoot)}`]];
+  if (status.trustVersion !== null) rows.push(['trust version', String(status.trustVersion)]);
+  if (status.dropOpensAt !== null) rows.push(['drop opens', opens(status.dropOpensAt, now)]);
+  return rows;
+}
+
+function keyRows(status: KeyRotationStatus, now: number): [string, string][] {
+  const name = targetName({ key: status.key, ca: status.subject });
+  const rows: [string, string][] = [['key', `${name}: ${shortId(status.from)} → ${shortId(status.to)}`]];
+  if (status.opensAt !== null) rows.push(['opens', opens(status.opensAt, now)]);
+  return rows;
+}
+
 const opens = (at: number, now: number): string => `${instantText(at)}${at > now ? ` (in ${about(at - now)})` : ''}`;
 
 /** One line that changes only when something a person waits for changes. */
-export function watchLine(run: RotationRun): string {
+export function watchLine(run: AnyRotationRun): string {
   const { status } = run;
   if (run.state !== 'running') return endLine(run);
   if (status === null) return 'no worker answers; the rotation itself is safe and goes on when one is back';
   if (status.blocked !== null)
     return `${status.phase}: held, waits for the ${status.blocked.waitsFor} (${status.blocked.code}: ${status.blocked.message})`;
   if (status.paused !== null) return `${status.phase}: paused by ${status.paused.actor} (${status.paused.reason})`;
-  if (status.phase === 'waiting-drop' && status.dropOpensAt !== null) return `${status.phase}: until ${instantText(status.dropOpensAt)}`;
+  const opensAt = isKeyStatus(status) ? status.opensAt : status.phase === 'waiting-drop' ? status.dropOpensAt : null;
+  if (opensAt !== null) return `${status.phase}: until ${instantText(opensAt)}`;
   return status.behind === null ? status.phase : `${status.phase}: ${status.behind.message}`;
 }
 
-function endLine(run: RotationRun): string {
+function endLine(run: AnyRotationRun): string {
   if (run.failure !== null) return `${run.state}: ${run.failure}`;
   if (run.result === null) return run.state;
+  if ('key' in run.result) return keyEndLine(run.result);
   const { outcome, oldRoot, newRoot, trustVersion } = run.result;
   const what =
     outcome === 'dropped' ? `rotated from ${shortId(oldRoot)} to ${shortId(newRoot)}` : `taken back, ${shortId(oldRoot)} signs on`;
   return `done: ${what}${trustVersion === null ? '' : `, trust version ${trustVersion}`}`;
+}
+
+function keyEndLine({ key, subject, outcome, from, to }: KeyRotationResult): string {
+  const name = targetName({ key, ca: subject });
+  return outcome === 'exchanged' ? `done: ${name} from ${shortId(from)} to ${shortId(to)}` : `done: ${name} taken back`;
 }

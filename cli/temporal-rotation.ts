@@ -4,13 +4,33 @@ import { calling, rootFailure } from '../api/temporal-errors.ts';
 import { ControlError } from '../domain/errors.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
 import * as messages from '../workflows/rotate-command-root/messages.ts';
-import type { RotationPort, RotationRun, RunState } from './rotation-port.ts';
+import { keyWorkflowId, keyWorkflows } from '../workflows/rotate-key/messages.ts';
+import type { AnyResult, AnyRotationPort, AnyStatus, RotationPort, RotationRun, RunState } from './rotation-port.ts';
+import { commandRoot, type RotationTarget, targetFlags } from './rotation-target.ts';
 import { connectTemporal } from './temporal.ts';
 
-const workflowId = workflowIds.rotateCommandRoot;
-const what = 'the rotation';
 /** A query needs a worker; without one the server would hold the call for long. */
 const queryWithinMs = 5_000;
+
+/** One of the workflows that understand the words of a rotation. */
+interface Story {
+  readonly type: string;
+  readonly workflowId: string;
+  readonly summary: string;
+  /** What the commands call it. */
+  readonly flags: string;
+}
+
+const what = 'the rotation';
+
+const storyOf = (target: RotationTarget): Story =>
+  target.key === 'command-root'
+    ? { type: 'rotateCommandRoot', workflowId: workflowIds.rotateCommandRoot, summary: messages.staticSummary, flags: '' }
+    : {
+        ...keyWorkflows[target.key],
+        workflowId: keyWorkflowId(target.key, target.ca),
+        flags: targetFlags(target),
+      };
 
 /** @throws UNAVAILABLE when Temporal does not answer */
 export async function connectRotation(env: NodeJS.ProcessEnv): Promise<RotationPort> {
@@ -18,26 +38,38 @@ export async function connectRotation(env: NodeJS.ProcessEnv): Promise<RotationP
   return { ...createRotationPort(client), close };
 }
 
-export function createRotationPort(client: Client): Omit<RotationPort, 'close'> {
+/** @throws UNAVAILABLE when Temporal does not answer */
+export async function connectAnyRotation(env: NodeJS.ProcessEnv, target: RotationTarget): Promise<AnyRotationPort> {
+  const { client, close } = await connectTemporal(env);
+  return { ...createPort<AnyStatus, AnyResult>(client, storyOf(target)), close };
+}
+
+export const createRotationPort = (client: Client): Omit<RotationPort, 'close'> =>
+  createPort<messages.RotationStatus, messages.RotationResult>(client, storyOf(commandRoot));
+
+function createPort<Status, Result>(client: Client, story: Story): Omit<RotationPort<Status, Result>, 'close'> {
+  const { workflowId } = story;
   const handle = (): WorkflowHandle => client.workflow.getHandle(workflowId);
+  const update = <Message>(name: string, message: Message): Promise<Status> =>
+    calling(what, () => handle().executeUpdate<Status, [Message]>(name, { args: [message] }));
   return {
     start: (message) =>
       calling('a rotation', async () => {
-        const started = await client.workflow.start('rotateCommandRoot', {
+        const started = await client.workflow.start(story.type, {
           workflowId,
           taskQueue: taskQueues.control,
           args: [message.reason === '' ? { actor: message.actor } : message],
           workflowIdConflictPolicy: 'FAIL',
-          staticSummary: messages.staticSummary,
+          staticSummary: story.summary,
         });
         return { workflowId, runId: started.firstExecutionRunId };
       }),
-    find: () => find(client),
-    force: (message) => calling(what, () => handle().executeUpdate(messages.force, { args: [message] })),
-    exclude: (message) => calling(what, () => handle().executeUpdate(messages.exclude, { args: [message] })),
-    abort: (message) => calling(what, () => handle().executeUpdate(messages.abort, { args: [message] })),
-    pause: (message) => calling(what, () => handle().signal(messages.pause, message)),
-    resume: (message) => calling(what, () => handle().signal(messages.resume, message)),
+    find: () => find<Status, Result>(client, story),
+    force: (message) => update('force', message),
+    exclude: (message) => update('exclude', message),
+    abort: (message) => update('abort', message),
+    pause: (message) => calling(what, () => handle().signal('pause', message)),
+    resume: (message) => calling(what, () => handle().signal('resume', message)),
   };
 }
 
@@ -52,11 +84,11 @@ const states: Readonly<Record<string, RunState>> = Object.freeze({
   TIMED_OUT: 'timed-out',
 });
 
-async function find(client: Client): Promise<RotationRun> {
+async function find<Status, Result>(client: Client, { workflowId, flags }: Story): Promise<RotationRun<Status, Result>> {
   const described = await calling(what, () => client.workflow.getHandle(workflowId).describe()).catch((error: unknown) => {
     if (error instanceof ControlError && error.code === 'NOT_FOUND') {
       throw new ControlError('NOT_FOUND', 'no rotation has been started', {
-        details: { reason: 'no-rotation', hint: 'better-compute rotation start' },
+        details: { reason: 'no-rotation', hint: `better-compute rotation start${flags}` },
       });
     }
     throw error;
@@ -70,28 +102,28 @@ async function find(client: Client): Promise<RotationRun> {
     state,
     startedAt: described.startTime.getTime(),
     closedAt: described.closeTime?.getTime() ?? null,
-    status: await queryStatus(client, handle),
-    ...(await endOf(handle, described, state)),
+    status: await queryStatus<Status>(client, handle),
+    ...(await endOf<Result>(handle, described, state)),
   };
 }
 
 /** null without a worker: what the server knows is still worth showing. */
-async function queryStatus(client: Client, handle: WorkflowHandle): Promise<messages.RotationStatus | null> {
+async function queryStatus<Status>(client: Client, handle: WorkflowHandle): Promise<Status | null> {
   try {
-    return await client.connection.withDeadline(Date.now() + queryWithinMs, () => handle.query(messages.status));
+    return await client.connection.withDeadline(Date.now() + queryWithinMs, () => handle.query<Status>('status'));
   } catch {
     return null;
   }
 }
 
-async function endOf(
+async function endOf<Result>(
   handle: WorkflowHandle,
   described: WorkflowExecutionDescription,
   state: RunState,
-): Promise<Pick<RotationRun, 'result' | 'failure'>> {
+): Promise<Pick<RotationRun<unknown, Result>, 'result' | 'failure'>> {
   if (state === 'running') return { result: null, failure: null };
   try {
-    return { result: (await handle.result()) as messages.RotationResult, failure: null };
+    return { result: (await handle.result()) as Result, failure: null };
   } catch (error) {
     const cause = error instanceof WorkflowFailedError ? rootFailure(error.cause) : error;
     return { result: null, failure: cause instanceof Error ? cause.message : described.status.name.toLowerCase() };

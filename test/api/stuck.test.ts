@@ -50,6 +50,24 @@ describe('a workflow that waits', () => {
       'better-compute rotation status says what was refused; repair it, then: better-compute rotation resume',
     ],
     [
+      'names the process that an exchange of a key waits for, and the words for that key',
+      { workflowId: 'renew-ca/serving', type: 'renewCa', phase: 'waiting-processes', waitingOn: ['worker-signing w-1'], behind: 1 },
+      'waiting-processes: worker-signing w-1',
+      'start the processes that are behind again, or: better-compute rotation force --phase <gate> --reason <why> --key ca --ca serving',
+    ],
+    [
+      'says that nothing shortens a wait for what was signed',
+      { workflowId: 'rotate-ticket-key', type: 'rotateTicketKey', phase: 'waiting-retire', waitingOn: ['what the former one signed'], deadline: now },
+      'waiting-retire: what the former one signed',
+      'nothing needs to be done; no message shortens this wait',
+    ],
+    [
+      'names the word that lifts the hold of an exchange',
+      { workflowId: 'rotate-workload-key', type: 'rotateWorkloadKey', phase: 'blocked', waitingOn: ['operator'] },
+      'blocked: operator',
+      'better-compute rotation status --key workload says what was refused; repair it, then: better-compute rotation resume --key workload',
+    ],
+    [
       'says first that its code cannot run',
       { problems: ['category=WorkflowTaskFailed'], waitingOn: ['node-3'] },
       'waiting-fleet: its code cannot run (category=WorkflowTaskFailed)',

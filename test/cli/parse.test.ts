@@ -9,6 +9,7 @@ import { newNodesList } from '../../cli/commands/nodes/list.ts';
 import { newNodesRevoke } from '../../cli/commands/nodes/revoke.ts';
 import { newNodesShow } from '../../cli/commands/nodes/show.ts';
 import { newRotationEvidence } from '../../cli/commands/rotation/evidence.ts';
+import { newRotationList } from '../../cli/commands/rotation/list.ts';
 import {
   newRotationAbort,
   newRotationExclude,
@@ -32,24 +33,39 @@ type Run = (options: any) => Promise<void>;
 type Make = (run: Run) => Command;
 const make = (newCommand: Make): Make => newCommand;
 
+const target = { key: 'command-root', ca: '' };
+
 const accepted: readonly [string, Make, string[], unknown][] = [
-  ['rotation start', make((run) => newRotationStart(ports, run)), [], { json: false, actor: 'ann', reason: '' }],
+  ['rotation start', make((run) => newRotationStart(ports, run)), [], { json: false, target, actor: 'ann', reason: '' }],
   [
     'rotation start',
     make((run) => newRotationStart(actingAs, run)),
     ['--reason', 'yearly'],
-    { json: false, actor: 'night shift', reason: 'yearly' },
+    { json: false, target, actor: 'night shift', reason: 'yearly' },
   ],
-  ['rotation status', make(newRotationStatus), [], { json: false }],
-  ['rotation watch', make(newRotationWatch), [], { json: false, intervalMs: 1_000 }],
-  ['rotation watch', make(newRotationWatch), ['--every', '2m'], { json: false, intervalMs: 120_000 }],
-  ['rotation pause', make((run) => newRotationPause(ports, run)), ['--reason', 'window'], { json: false, actor: 'ann', reason: 'window' }],
-  ['rotation resume', make((run) => newRotationResume(ports, run)), ['--actor', 'bob'], { json: false, actor: 'bob' }],
+  ['rotation status', make(newRotationStatus), [], { json: false, target }],
+  ['rotation status', make(newRotationStatus), ['--key', 'ca', '--ca', 'node'], { json: false, target: { key: 'ca', ca: 'node' } }],
+  [
+    'rotation abort',
+    make((run) => newRotationAbort(ports, run)),
+    ['--key', 'ticket', '--reason', 'wrong'],
+    { json: false, target: { key: 'ticket', ca: '' }, actor: 'ann', reason: 'wrong', yes: false },
+  ],
+  ['rotation list', make(newRotationList), [], { json: false }],
+  ['rotation watch', make(newRotationWatch), [], { json: false, target, intervalMs: 1_000 }],
+  ['rotation watch', make(newRotationWatch), ['--every', '2m'], { json: false, target, intervalMs: 120_000 }],
+  [
+    'rotation pause',
+    make((run) => newRotationPause(ports, run)),
+    ['--reason', 'window'],
+    { json: false, target, actor: 'ann', reason: 'window' },
+  ],
+  ['rotation resume', make((run) => newRotationResume(ports, run)), ['--actor', 'bob'], { json: false, target, actor: 'bob' }],
   [
     'rotation force',
     make((run) => newRotationForce(ports, run)),
     ['--phase', 'fleet', '--reason', 'scrap', '--yes'],
-    { json: false, actor: 'ann', reason: 'scrap', phase: 'fleet', yes: true },
+    { json: false, target, actor: 'ann', reason: 'scrap', phase: 'fleet', yes: true },
   ],
   [
     'rotation exclude',
@@ -61,7 +77,7 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     'rotation abort',
     make((run) => newRotationAbort(ports, run)),
     ['--reason', 'wrong'],
-    { json: false, actor: 'ann', reason: 'wrong', yes: false },
+    { json: false, target, actor: 'ann', reason: 'wrong', yes: false },
   ],
   ['rotation evidence', make(newRotationEvidence), ['--out', 'e.json'], { json: false, rotationId: null, out: 'e.json' }],
   ['rotation evidence', make(newRotationEvidence), ['r-1', '--out', 'e.json'], { json: false, rotationId: 'r-1', out: 'e.json' }],
@@ -128,6 +144,9 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ['rotation abort', make((run) => newRotationAbort(ports, run)), ['--reason', '  '], /A reason has words/],
   ['rotation exclude', make((run) => newRotationExclude(ports, run)), ['--reason', 'x'], /missing required argument 'node'/],
   ['rotation watch', make(newRotationWatch), ['--every', '5'], /a number with a unit/],
+  ['rotation start', make((run) => newRotationStart(ports, run)), ['--key', 'ca'], /--key ca needs --ca node\|serving\|internal/],
+  ['rotation status', make(newRotationStatus), ['--ca', 'node'], /--ca belongs to --key ca, not to --key command-root/],
+  ['rotation watch', make(newRotationWatch), ['--key', 'tikcet'], /Allowed choices are command-root, ca, gateway, ticket, workload/],
   ['rotation evidence', make(newRotationEvidence), [], /required option '--out <file>' not specified/],
   ['nodes list', make(newNodesList), ['--limit', '0'], /a whole number above 0/],
   ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],

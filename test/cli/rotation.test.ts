@@ -1,5 +1,6 @@
 /** Second table for `rotation …`: options and the state of a rotation → what is said, asked and answered. */
 import assert from 'node:assert/strict';
+import { rotationListRun } from '../../cli/commands/rotation/list.ts';
 import {
   forceableGates,
   rotationAbortRun,
@@ -11,8 +12,11 @@ import {
 import { rotationStartRun } from '../../cli/commands/rotation/start.ts';
 import { rotationStatusRun } from '../../cli/commands/rotation/status.ts';
 import { rotationWatchRun } from '../../cli/commands/rotation/watch.ts';
+import type { AnyRotationRun, RotationRun } from '../../cli/rotation-port.ts';
+import { commandRoot, type RotationTarget, targetName } from '../../cli/rotation-target.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { gates } from '../../workflows/rotate-command-root/messages.ts';
+import type { KeyRotationStatus } from '../../workflows/rotate-key/messages.ts';
 import { now } from '../api/support.ts';
 import {
   aRun,
@@ -79,6 +83,94 @@ describe('better-compute rotation', () => {
         refusal('INVALID_STATE', /^a rotation is already running$/),
       );
       assert.equal(rotation.closed, 1);
+    });
+  });
+
+  describe('of another key', () => {
+    const keyStatus: KeyRotationStatus = {
+      rotationId: 'rotate-ticket-key/r',
+      key: 'ticket',
+      subject: '',
+      phase: 'waiting-retire',
+      since: now - 61_000,
+      outcome: null,
+      from: 'a'.repeat(43),
+      to: 'b'.repeat(43),
+      opensAt: now + 60_000,
+      paused: null,
+      blocked: null,
+      behind: null,
+      overrides: [],
+      startedBy: 'ann',
+      reason: '',
+    };
+    const ticket = { key: 'ticket', ca: '' } as const;
+    const running: AnyRotationRun = { ...aRun(), workflowId: 'rotate-ticket-key', status: keyStatus };
+
+    /** Each key its own rotation; all that is not given never ran. */
+    const setKeys = (
+      runs: Partial<Record<string, AnyRotationRun>>,
+    ): { io: TestIo; ports: ReturnType<typeof createTestPorts>; asked: RotationTarget[] } => {
+      const io = createTestIo();
+      const asked: RotationTarget[] = [];
+      const ports = createTestPorts(io, {
+        rotation: async (target = commandRoot) => {
+          asked.push(target);
+          const run = runs[targetName(target)];
+          return createFakeRotation(run === undefined ? [] : [run as RotationRun]);
+        },
+      });
+      return { io, ports, asked };
+    };
+
+    it('starts the one that is named, and says how to follow that one', async () => {
+      const { io, ports, asked } = setKeys({});
+      await rotationStartRun({ ...common, actor: 'ann', reason: '', target: { key: 'ca', ca: 'node' } }, ports);
+      assert.deepEqual(asked, [{ key: 'ca', ca: 'node' }]);
+      assert.equal(io.stderr(), 'follow it with: better-compute rotation watch --key ca --ca node\n');
+    });
+
+    it('status names the keys and the next instant that opens', async () => {
+      const { io, ports } = setKeys({ ticket: running });
+      await rotationStatusRun({ ...common, target: ticket }, ports);
+      assert.equal(
+        io.stdout(),
+        `workflow  rotate-ticket-key (run run-1)
+state     running
+started   2030-01-01T11:58:00Z (2 min 0 s ago)
+phase     waiting-retire (1 min 1 s ago)
+key       ticket: aaaaaaaaaaaa → bbbbbbbbbbbb
+opens     2030-01-01T12:01:00Z (in 1 min 0 s)
+`,
+      );
+    });
+
+    it('list shows the newest of every key', async () => {
+      const ended: AnyRotationRun = {
+        ...completed,
+        result: {
+          rotationId: 'renew-ca/node/r',
+          key: 'ca',
+          subject: 'node',
+          outcome: 'exchanged',
+          from: '1'.repeat(32),
+          to: '2'.repeat(32),
+          overrides: 0,
+        },
+      };
+      const { io, ports } = setKeys({ ticket: running, 'node ca': ended, 'command-root': aRun() });
+      await rotationListRun(common, ports);
+      assert.equal(
+        io.stdout(),
+        `command-root  waiting-fleet: 1 of 5 connected node(s) have not applied it (node-3 at 1) (started 2 min 0 s ago)
+node ca       done: node ca from 111111111111 to 222222222222 (started 2 min 0 s ago)
+serving ca    never started
+internal ca   never started
+gateway       never started
+ticket        waiting-retire: until 2030-01-01T12:01:00Z (started 2 min 0 s ago)
+workload      never started
+`,
+      );
     });
   });
 

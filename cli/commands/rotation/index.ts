@@ -4,6 +4,7 @@ import { findGroup } from '../../command.ts';
 import type { CliIo } from '../../io.ts';
 import { createPorts, type Ports } from '../../ports.ts';
 import { newRotationEvidence, rotationEvidenceRun } from './evidence.ts';
+import { newRotationList, rotationListRun } from './list.ts';
 import {
   newRotationAbort,
   newRotationExclude,
@@ -22,8 +23,9 @@ import { newRotationVerify, rotationVerifyRun } from './verify.ts';
 import { newRotationWatch, rotationWatchRun } from './watch.ts';
 
 export function register(program: Command, io: CliIo, ports: Ports = createPorts(io)): void {
-  findGroup(program, 'rotation', 'Rotate the command-signing root, watch it, decide what a gate cannot')
+  findGroup(program, 'rotation', 'Rotate the command-signing root and the other keys, watch it, decide what a gate cannot')
     .addCommand(newRotationStart(ports, (options) => rotationStartRun(options, ports)))
+    .addCommand(newRotationList((options) => rotationListRun(options, ports)))
     .addCommand(newRotationStatus((options) => rotationStatusRun(options, ports)))
     .addCommand(newRotationWatch((options) => rotationWatchRun(options, ports)))
     .addCommand(newRotationPause(ports, (options) => rotationPauseRun(options, ports)))

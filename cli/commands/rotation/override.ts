@@ -4,15 +4,23 @@ import type { Gate } from '../../../workflows/rotate-command-root/messages.ts';
 import { actorOption, assertConfirmed, commonOptions, reasonOption, type SignedOptions, withExamples, yesOption } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
-import type { RotationPort } from '../../rotation-port.ts';
+import type { AnyRotationPort } from '../../rotation-port.ts';
+import { type RotationTarget, type TargetFlags, targetOf, withTarget } from '../../rotation-target.ts';
 import { watchLine } from '../../rotation-view.ts';
 
 /** Spelled out, because the workflow's own list comes with the whole Temporal SDK; a test holds the two together. */
 export const forceableGates = Object.freeze(['processes', 'fleet', 'signers', 'confirm'] as const satisfies readonly Gate[]);
 
-export interface OverrideOptions extends SignedOptions {
+/** The command root without a target. */
+interface Targeted {
+  readonly target?: RotationTarget;
+}
+
+export interface OverrideOptions extends SignedOptions, Targeted {
   readonly yes: boolean;
 }
+
+type ResumeOptions = Omit<SignedOptions, 'reason'> & Targeted;
 
 export interface ForceOptions extends OverrideOptions {
   readonly phase: Gate;
@@ -23,10 +31,10 @@ export interface ExcludeOptions extends OverrideOptions {
 }
 
 export function newRotationForce(ports: Ports, run: (options: ForceOptions) => Promise<void>): Command {
-  const command = signed(ports, new Command('force'), 'Open a gate of the running rotation although it is closed')
+  const command = signed(ports, withTarget(new Command('force')), 'Open a gate of the running rotation although it is closed')
     .addOption(yesOption())
     .addOption(new Option('--phase <gate>', 'the gate to open').choices(forceableGates).makeOptionMandatory())
-    .action((flags: Omit<ForceOptions, 'json'>) => run({ ...commonOptions(command), ...flags }));
+    .action((flags: Flags<ForceOptions>) => run({ ...commonOptions(command), ...targeted(flags) }));
   return withExamples(command, ['better-compute rotation force --phase fleet --reason "rack 7 is being scrapped" --yes']);
 }
 
@@ -39,25 +47,38 @@ export function newRotationExclude(ports: Ports, run: (options: ExcludeOptions) 
 }
 
 export function newRotationAbort(ports: Ports, run: (options: OverrideOptions) => Promise<void>): Command {
-  const command = signed(ports, new Command('abort'), 'Take the running rotation back; possible until the old root was dropped')
+  const command = signed(
+    ports,
+    withTarget(new Command('abort')),
+    'Take the running rotation back; possible until the point of no return of its key',
+  )
     .addOption(yesOption())
-    .action((flags: Omit<OverrideOptions, 'json'>) => run({ ...commonOptions(command), ...flags }));
+    .action((flags: Flags<OverrideOptions>) => run({ ...commonOptions(command), ...targeted(flags) }));
   return withExamples(command, ['better-compute rotation abort --reason "wrong maintenance window" --yes']);
 }
 
-export function newRotationPause(ports: Ports, run: (options: SignedOptions) => Promise<void>): Command {
-  const command = signed(ports, new Command('pause'), 'Hold the running rotation before its next step; the overlap runs on').action(
-    (flags: Omit<SignedOptions, 'json'>) => run({ ...commonOptions(command), ...flags }),
-  );
+export function newRotationPause(ports: Ports, run: (options: SignedOptions & Targeted) => Promise<void>): Command {
+  const command = signed(
+    ports,
+    withTarget(new Command('pause')),
+    'Hold the running rotation before its next step; the overlap runs on',
+  ).action((flags: Flags<SignedOptions & Targeted>) => run({ ...commonOptions(command), ...targeted(flags) }));
   return withExamples(command, ['better-compute rotation pause --reason "network change until 14:00"']);
 }
 
-export function newRotationResume(ports: Ports, run: (options: Omit<SignedOptions, 'reason'>) => Promise<void>): Command {
-  const command = new Command('resume')
+export function newRotationResume(ports: Ports, run: (options: ResumeOptions) => Promise<void>): Command {
+  const command = withTarget(new Command('resume'))
     .description('Let a paused or held rotation go on')
     .addOption(actorOption(ports.io))
-    .action((flags: { actor: string }) => run({ ...commonOptions(command), ...flags }));
+    .action((flags: Flags<ResumeOptions>) => run({ ...commonOptions(command), ...targeted(flags) }));
   return withExamples(command, ['better-compute rotation resume']);
+}
+
+type Flags<Options> = Omit<Options, 'json' | 'target'> & TargetFlags;
+
+/** What commander read, with the rotation it means in place of the two flags. */
+function targeted<F extends TargetFlags>({ key, ca, ...rest }: F): Omit<F, 'key' | 'ca'> & { target: RotationTarget } {
+  return { ...rest, target: targetOf(ca === undefined ? { key } : { key, ca }) };
 }
 
 const signed = (ports: Ports, command: Command, description: string): Command =>
@@ -78,19 +99,19 @@ export const rotationExcludeRun = ({ node, actor, reason, ...options }: ExcludeO
 export const rotationAbortRun = ({ actor, reason, ...options }: OverrideOptions, ports: Ports): Promise<void> =>
   change(options, ports, { question: 'Take the rotation back?', act: (r) => r.abort({ actor, reason }) });
 
-export const rotationPauseRun = ({ actor, reason, ...options }: SignedOptions, ports: Ports): Promise<void> =>
+export const rotationPauseRun = ({ actor, reason, ...options }: SignedOptions & Targeted, ports: Ports): Promise<void> =>
   change({ ...options, yes: true }, ports, { question: '', act: (r) => r.pause({ actor, reason }) });
 
-export const rotationResumeRun = ({ actor, ...options }: Omit<SignedOptions, 'reason'>, ports: Ports): Promise<void> =>
+export const rotationResumeRun = ({ actor, ...options }: ResumeOptions, ports: Ports): Promise<void> =>
   change({ ...options, yes: true }, ports, { question: '', act: (r) => r.resume({ actor }) });
 
 async function change(
-  options: { json: boolean; yes: boolean },
+  options: Targeted & { json: boolean; yes: boolean },
   ports: Ports,
-  step: { question: string; act: (rotation: RotationPort) => Promise<unknown> },
+  step: { question: string; act: (rotation: AnyRotationPort) => Promise<unknown> },
 ): Promise<void> {
   await assertConfirmed(ports.io, options.yes, step.question);
-  const rotation = await ports.rotation();
+  const rotation = await ports.rotation(options.target);
   try {
     await step.act(rotation);
     const found = await rotation.find();

@@ -4,24 +4,33 @@ import { type CommonOptions, commonOptions, duration, withExamples } from '../..
 import { instantText } from '../../format.ts';
 import { writeJsonLine } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
-import type { RotationPort, RotationRun } from '../../rotation-port.ts';
+import type { AnyRotationPort, AnyRotationRun } from '../../rotation-port.ts';
+import { type RotationTarget, type TargetFlags, targetOf, withTarget } from '../../rotation-target.ts';
 import { watchLine } from '../../rotation-view.ts';
 
 export interface RotationWatchOptions extends CommonOptions {
   readonly intervalMs: number;
+  /** The command root without. */
+  readonly target?: RotationTarget;
 }
 
 export function newRotationWatch(run: (options: RotationWatchOptions) => Promise<void>): Command {
-  const command = new Command('watch')
+  const command = withTarget(new Command('watch'))
     .description('Print a line for each change of phase or of who is waited for, until the rotation ends')
     .addOption(new Option('--every <time>', 'how often to look').default(1_000, '1s').argParser(duration))
-    .action((flags: { every: number }) => run({ ...commonOptions(command), intervalMs: flags.every }));
-  return withExamples(command, ['better-compute rotation watch', 'better-compute rotation watch --every 10s --json']);
+    .action(({ every, ...flags }: TargetFlags & { every: number }) =>
+      run({ ...commonOptions(command), intervalMs: every, target: targetOf(flags) }),
+    );
+  return withExamples(command, [
+    'better-compute rotation watch',
+    'better-compute rotation watch --every 10s --json',
+    'better-compute rotation watch --key workload',
+  ]);
 }
 
 export async function rotationWatchRun(options: RotationWatchOptions, ports: Ports): Promise<void> {
   const { io } = ports;
-  const rotation = await ports.rotation();
+  const rotation = await ports.rotation(options.target);
   let last = '';
   try {
     while (!io.signal.aborted) {
@@ -38,7 +47,7 @@ export async function rotationWatchRun(options: RotationWatchOptions, ports: Por
 }
 
 /** null while Temporal is away: whoever watches a day-long rotation wants to see the end of an outage, not an exit. */
-async function lookOnce(rotation: RotationPort): Promise<RotationRun | null> {
+async function lookOnce(rotation: AnyRotationPort): Promise<AnyRotationRun | null> {
   try {
     return await rotation.find();
   } catch (error) {
@@ -47,13 +56,13 @@ async function lookOnce(rotation: RotationPort): Promise<RotationRun | null> {
   }
 }
 
-function show(options: RotationWatchOptions, { io }: Ports, seen: { line: string; run: RotationRun | null }): void {
+function show(options: RotationWatchOptions, { io }: Ports, seen: { line: string; run: AnyRotationRun | null }): void {
   if (options.json)
     return writeJsonLine(io, { at: io.now(), line: seen.line, state: seen.run?.state ?? null, status: seen.run?.status ?? null });
   io.out(`${instantText(io.now())}  ${seen.line}`);
 }
 
-function assertEndedWell(run: RotationRun): void {
+function assertEndedWell(run: AnyRotationRun): void {
   if (run.state === 'completed') return;
   throw new ControlError(
     run.state === 'cancelled' ? 'CANCELLED' : 'INVALID_STATE',
