@@ -17,7 +17,6 @@ import { listenOn, showAddress } from '../runtime/ports.ts';
 import { temporalConnectionOptions } from '../runtime/temporal.ts';
 import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
-import type { GatewayServices } from '../services/gateway-port.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
 import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
@@ -30,6 +29,7 @@ import { createOperatorApp } from './operator.ts';
 import { createOperatorPorts } from './operator-ports.ts';
 import { createOperatorWorkflows } from './temporal-workflows.ts';
 import { readTlsPair } from './tls-pair.ts';
+import { whileUsable } from './while-usable.ts';
 
 const version = '0.1.0';
 const now = Date.now;
@@ -150,20 +150,6 @@ async function startInternal({ config, keys, db, context: { log }, observe }: In
   closing.push(() => watch.close());
   return listen(server, { ...config.internal, who: "the api's internal listener", setBy: 'BETTER_COMPUTE_INTERNAL_PORT' }, closing);
 }
-
-/** H-07: nothing is issued from an old bundle, or over a restored database. */
-const whileUsable = (keys: KeyKeeper, services: GatewayServices): GatewayServices => ({
-  join: async (request) => {
-    keys.assertUsable();
-    return services.join(request);
-  },
-  renew: async (request, peer) => {
-    keys.assertUsable();
-    return services.renew(request, peer);
-  },
-  // Its keys are not of the bundle: an old bundle makes no wrong token.
-  ...(services.workloadToken === undefined ? {} : { workloadToken: services.workloadToken }),
-});
 
 async function listen(server: Server, request: Parameters<typeof listenOn>[1], closing: Closing): Promise<string> {
   const at = await listenOn(server, request);

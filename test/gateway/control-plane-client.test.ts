@@ -65,7 +65,9 @@ describe('the client of the internal listener', () => {
     };
     const client = clientOf(gateway);
     const chain = [gateway.chain[0] as Uint8Array];
-    const asked = Array.from({ length: 64 }, () => client.workloadToken?.(Buffer.from('token'), { chain }));
+    const { workloadToken } = client;
+    assert.ok(workloadToken);
+    const asked = Array.from({ length: 64 }, async () => workloadToken(Buffer.from('token'), { chain }));
     await eventually('the broker is busy', () => held.length >= 16);
     assert.equal(Buffer.from(await client.renew(Buffer.from('renew'), { chain })).toString(), 'renew');
     assert.equal(Buffer.from(await client.join(Buffer.from('join'))).toString(), 'join');
