@@ -35,7 +35,7 @@ describe('replay', function () {
   }
 
   it('H-18 no kept rotation has more than 120 events, whatever was done to it', () => {
-    for (const file of files.filter((name) => name.startsWith('rotation-'))) {
+    for (const file of files.filter((name) => /^(rotation|key)-/.test(name))) {
       const { events } = read(file) as Started;
       assert.ok(events.length <= 120, `${file}: ${events.length}`);
     }

@@ -3,16 +3,23 @@
  * happened. One file a scenario, named for the story.
  */
 import type { Client, WorkflowHandle } from '@temporalio/client';
+import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
+import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
+import { createKeyRotationSigningActivities } from '../../activities/key-rotation-signing.ts';
 import { createRotationControlActivities } from '../../activities/rotation-control.ts';
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
+import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as rotation from '../../workflows/rotate-command-root/messages.ts';
+import * as keys from '../../workflows/rotate-key/messages.ts';
 import type { TestTemporal } from '../harness/temporal.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
+import { startExchange, untilKeyStatus } from '../workflows/key-rig.ts';
+import { KeyWorld } from '../workflows/key-world.ts';
 import { running, startRotation, untilStatus, type RotationHandle, type RunningWorkers } from '../workflows/rotation-rig.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
 
@@ -21,6 +28,8 @@ export interface Stage {
   readonly skipping: Client;
   readonly world: RotationWorld;
   readonly commands: CommandWorld;
+  /** A key of each kind. */
+  readonly keys: Readonly<Record<ExchangedKey, KeyWorld>>;
 }
 
 const words = { actor: 'ann', reason: 'a test' };
@@ -106,6 +115,54 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
     broken = false;
     return handle;
   },
+  'key-ticket-exchanged': (stage) => startExchange(stage.skipping, stage.keys.ticket),
+  'key-workload-exchanged': (stage) => startExchange(stage.skipping, stage.keys.workload, [words]),
+  'key-ca-renewed': (stage) => startExchange(stage.skipping, stage.keys.ca),
+  'key-gateway-exchanged': (stage) => startExchange(stage.skipping, stage.keys.gateway),
+  'key-ticket-forced-and-bad-signals': async (stage) => {
+    const world = stage.keys.ticket;
+    world.times = { promoteMs: 0, retireMs: 300 };
+    world.stubborn.add('worker-1');
+    const handle = await startExchange(stage.client, world);
+    await untilKeyStatus(handle, (status) => status.behind !== null);
+    await handle.signal('abortSignal', 'garbage');
+    await handle.signal('nobodyKnowsThis', 1);
+    for (const phase of ['processes', 'signers', 'confirm'] as const) await handle.executeUpdate(keys.force, { args: [{ phase, ...words }] });
+    return handle;
+  },
+  'key-ticket-aborted': async (stage) => {
+    const world = stage.keys.ticket;
+    world.stubborn.add('worker-1');
+    const handle = await startExchange(stage.client, world);
+    await untilKeyStatus(handle, (status) => status.behind !== null);
+    world.stubborn.clear();
+    await handle.executeUpdate(keys.abort, { args: [words] });
+    return handle;
+  },
+  'key-workload-switched-back': async (stage) => {
+    const world = stage.keys.workload;
+    world.times = { promoteMs: 100, retireMs: 60_000 };
+    const handle = await startExchange(stage.client, world);
+    await untilKeyStatus(handle, (status) => status.phase === 'waiting-retire');
+    world.times = { promoteMs: 100, retireMs: 300 };
+    await handle.executeUpdate(keys.abort, { args: [words] });
+    return handle;
+  },
+  'key-ticket-paused-and-held': async (stage) => {
+    const world = stage.keys.ticket;
+    world.times = { promoteMs: 0, retireMs: 300 };
+    let broken = true;
+    world.before = (call) => {
+      if (call === 'promote' && broken) throw new ControlError('INVALID_STATE', 'another exchange has replaced it');
+    };
+    const handle = await startExchange(stage.client, world);
+    await untilKeyStatus(handle, (status) => status.blocked !== null);
+    await handle.signal('pause', words);
+    broken = false;
+    await handle.signal('resume');
+    return handle;
+  },
+  'checkpoint-audit': (stage) => stage.client.workflow.start('checkpointAudit', { workflowId: 'history-checkpoint', taskQueue: taskQueues.control }),
   'revoke-identity': async (stage) => {
     const nodeId = 'node-00001';
     const handle = await stage.client.workflow.start('revokeIdentity', {
@@ -143,7 +200,7 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
 
 /** Runs one scenario to its end, however it ends. */
 export async function runScenario(temporal: TestTemporal, name: string): Promise<WorkflowHandle> {
-  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25) };
+  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind() };
   const workers = await runEveryWorker(temporal, stage);
   try {
     const play = scenarios[name];
@@ -156,14 +213,32 @@ export async function runScenario(temporal: TestTemporal, name: string): Promise
   }
 }
 
-async function runEveryWorker(temporal: TestTemporal, { world, commands }: Stage): Promise<RunningWorkers> {
+const keysOfEachKind = (): Stage['keys'] => ({
+  ca: new KeyWorld('ca'),
+  gateway: new KeyWorld('gateway'),
+  ticket: new KeyWorld('ticket'),
+  workload: new KeyWorld('workload'),
+});
+
+/** One pair of workers: each activity goes to the world of the key it names. */
+function keyActivities(worlds: Stage['keys'], create: (world: KeyWorld) => Activities): Activities {
+  const byKey = Object.fromEntries(Object.entries(worlds).map(([key, world]) => [key, create(world)]));
+  const names = Object.keys(byKey['ca'] ?? {});
+  return Object.fromEntries(
+    names.map((name) => [name, (order: { key: ExchangedKey }) => byKey[order.key]?.[name]?.(order as never) as Promise<unknown>]),
+  );
+}
+
+type Activities = Record<string, (...args: never[]) => Promise<unknown>>;
+
+async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: worlds }: Stage): Promise<RunningWorkers> {
   const control = await temporal.createWorker({
     taskQueue: taskQueues.control,
-    activities: { ...createRotationControlActivities(world), ...createCommandControlActivities(commands), ...createIdentityActivities(commands) },
+    activities: { ...createRotationControlActivities(world), ...keyActivities(worlds, createKeyRotationControlActivities), ...createCommandControlActivities(commands), ...createIdentityActivities(commands) },
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: { ...createRotationSigningActivities(world), ...createCommandSigningActivities(commands) },
+    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands) },
     workflowBundle: undefined as never,
   });
   return running([control, signing]);

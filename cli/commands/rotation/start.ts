@@ -21,7 +21,8 @@ export function newRotationStart(ports: Ports, run: (options: RotationStartOptio
     );
   return withExamples(command, [
     'better-compute rotation start',
-    'better-compute rotation start --key ticket --reason "yearly"',
+    'better-compute rotation start --reason "yearly"',
+    'better-compute rotation start --key ticket',
     'better-compute rotation start --key ca --ca serving',
   ]);
 }
