@@ -19,6 +19,8 @@ const algorithm = 'ECDH-ES+A256KW';
 const encryption = 'A256GCM';
 /** The answer of the secret broker is the largest of them (BND-003). */
 export const maxJweCharacters = 262_144;
+/** Of the header alone: names and bound members are short, and it is read before anything is proved. */
+const maxHeaderCharacters = 8_192;
 const wrappedKeyBytes = gcmSizes.key + 8;
 const maxPartyInfoBytes = 256;
 
@@ -40,6 +42,11 @@ export const sealJwe = (options: {
       throw refusal('INVALID_INPUT', `bind.${name}`, { reason: 'member', message: 'is a member of the format itself' });
   const ephemeral = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const header = encodeHeader({ epk: spkiOf(ephemeral.publicKey), typ, bind });
+  if (header.length > maxHeaderCharacters)
+    throw refusal('INVALID_INPUT', 'bind', {
+      reason: 'too-large',
+      message: `makes a header of more than ${maxHeaderCharacters} characters`,
+    });
   const none = new Uint8Array();
   const kek = concatKdf({ secret: agree(ephemeral.privateKey, recipient), algorithm, apu: none, apv: none });
   const [key, iv] = [random(gcmSizes.key), random(gcmSizes.iv)];
@@ -103,6 +110,7 @@ const splitCompact = (text: string): Parts => {
   const parts = text.split('.');
   if (parts.length !== 5) throw malformed('jwe', 'is not five parts between dots');
   const [header, key, iv, ciphertext, tag] = parts as [string, string, string, string, string];
+  if (header.length > maxHeaderCharacters) throw malformed('jwe.header', `has more than ${maxHeaderCharacters} characters`);
   return { header, key, iv, ciphertext, tag };
 };
 

@@ -136,6 +136,10 @@ describe('pki/jose JWE', () => {
       [text.split('.').slice(1).join('.'), /jwe is not five parts/],
       [`${text}.`, /jwe is not five parts/],
       ['.'.repeat(262_145), /jwe has more than 262144 characters/],
+      [
+        `${encodeBase64url(Buffer.from(`{"a":${'['.repeat(50_000)}${']'.repeat(50_000)}}`))}.....`.slice(0, -1),
+        /jwe.header has more than 8192 characters/,
+      ],
     ] as const)
       assert.throws(() => open(changed), refusedWith('MALFORMED', 'field', message));
   });
@@ -154,6 +158,10 @@ describe('pki/jose JWE', () => {
     assert.throws(
       () => sealJwe({ recipient: spki, plaintext: Buffer.alloc(200_000), typ }),
       refusedWith('INVALID_INPUT', 'too-large', /more than 262144 characters/),
+    );
+    assert.throws(
+      () => sealJwe({ recipient: spki, plaintext, typ, bind: { rid: 'r'.repeat(8_192) } }),
+      refusedWith('INVALID_INPUT', 'too-large', /^bind makes a header of more than 8192 characters$/),
     );
   });
 });
