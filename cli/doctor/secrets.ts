@@ -13,11 +13,15 @@ import type { Settings } from '../settings.ts';
 /** Below this a value is too short to be looked for: it would be found everywhere. */
 const shortest = 6;
 
+/** Names that Temporal and PostgreSQL give to secrets; a file's path is none. */
+const foreignSecrets = /^(TEMPORAL_|PG)\w*(KEY|KEY_DATA|PASSWORD|SECRET|TOKEN|AUTH)$/;
+
 /** Every secret value of this deployment that is within reach, in each spelling in which it could be found. */
 export function secretValues(settings: Settings, env: NodeJS.ProcessEnv, bundleText: string | null): string[] {
   const named = Object.entries(envNames).flatMap(([name, { secret }]) => (secret === true ? [env[name]] : []));
   const values = [
     ...named,
+    ...Object.entries(env).flatMap(([name, value]) => (foreignSecrets.test(name) ? [value] : [])),
     settings.secret(),
     orNull(() => settings.bearer()),
     settings.temporalEnv()['BETTER_COMPUTE_CODEC_KEY'],

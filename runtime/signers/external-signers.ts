@@ -39,9 +39,12 @@ const startTimer: StartTimer = (ms, onEnd) => {
   return () => clearTimeout(timer);
 };
 
+/** Names whose values are this process's own business: ours, and the ways to its Temporal and its database. */
+const ownNames = /^(BETTER_COMPUTE_|TEMPORAL_|PG[A-Z]+$)/;
+
 /** @param env what the signer processes inherit, without any name of ours but those they need */
 export function openExternalSigners(config: SignerEnvironment, env: NodeJS.ProcessEnv): RunningSigners {
-  const foreign = Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('BETTER_COMPUTE_')));
+  const foreign = Object.fromEntries(Object.entries(env).filter(([name]) => !ownNames.test(name)));
   const processes = {
     pkcs11: tokenProcess(config, foreign),
     external: programProcess(config, foreign),

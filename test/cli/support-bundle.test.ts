@@ -73,6 +73,8 @@ describe('the support bundle of doctor', function () {
       ["the database's password", databasePassword],
       ["the database's password, encoded", encodeURIComponent(databasePassword)],
       ['a join token', joinToken],
+      ['the key of Temporal', 'a-key-of-temporal'],
+      ['a workload token', `eyJhbGciOiJFUzI1NiJ9.${'c'.repeat(40)}.${'s'.repeat(86)}`],
     ];
     // A log in which somebody printed everything that must never be printed, and one line worth reading.
     mkdirSync(join(home, 'logs'));

@@ -83,6 +83,8 @@ describe('a signer program', function () {
     const signers = open({
       BETTER_COMPUTE_SECRET: 'x'.repeat(40),
       BETTER_COMPUTE_DATABASE_URL: 'postgres://u:p@h/d',
+      TEMPORAL_API_KEY: 'a key of Temporal',
+      PGPASSWORD: 'a password',
       VENDOR_CONFIG: '/etc/vendor',
     });
     const { signer } = await signers.find('external:environment');
