@@ -61,7 +61,7 @@ export async function runDemonstration(options: DemonstrationOptions): Promise<D
   try {
     const fleet = await gather(scene);
     closing.push(() => fleet.stop());
-    const traffic = startTraffic(session.client, `demonstration-${randomUUID().slice(0, 8)}`);
+    const traffic = startTraffic(session.client, { run: `demonstration-${randomUUID().slice(0, 8)}`, nodes: fleet.names });
     closing.push(() => traffic.stop());
     return { summary: await rotate(scene, fleet, traffic), stop };
   } catch (error) {

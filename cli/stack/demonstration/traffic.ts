@@ -28,7 +28,14 @@ export interface Traffic {
 const everyMs = second;
 const failuresKept = 10;
 
-export function startTraffic(client: Client, run: string): Traffic {
+export interface TrafficOptions {
+  /** Names its workflows. */
+  readonly run: string;
+  /** The demonstration's own daemons: another machine of the fleet may be away, and its commands would wait for it for an hour. */
+  readonly nodes: readonly string[];
+}
+
+export function startTraffic(client: Client, { run, nodes }: TrafficOptions): Traffic {
   const count: TrafficCount = { workflows: 0, run: 0, rejected: 0, failed: 0, failures: [] };
   const open = new Set<Promise<void>>();
   const given = new AbortController();
@@ -39,7 +46,7 @@ export function startTraffic(client: Client, run: string): Traffic {
     const unique = `${run}-${count.workflows}`;
     // The calls are let go of before the connection closes: one that is retried on a closed connection would throw at nobody.
     const one = client.connection
-      .withAbortSignal(given.signal, () => runOnce(client, unique))
+      .withAbortSignal(given.signal, () => runOnce(client, unique, nodes))
       .then((result) => add(count, result))
       .catch((error: unknown) => given.signal.aborted || note(count, error instanceof Error ? error.message : String(error)))
       .then(() => void open.delete(one));
@@ -61,8 +68,8 @@ export function startTraffic(client: Client, run: string): Traffic {
   };
 }
 
-async function runOnce(client: Client, unique: string): Promise<RunCommandResult> {
-  const input: RunCommandInput = { kind: 'inventory.refresh', nodes: 'all', actor: 'demonstration' };
+async function runOnce(client: Client, unique: string, nodes: readonly string[]): Promise<RunCommandResult> {
+  const input: RunCommandInput = { kind: 'inventory.refresh', nodes, actor: 'demonstration' };
   return (await client.workflow.execute('runCommand', {
     workflowId: workflowIds.runCommand(unique),
     taskQueue: taskQueues.control,

@@ -1,0 +1,37 @@
+/** The demonstration's traffic: on its own daemons, and counted by how each command ended. */
+import assert from 'node:assert/strict';
+import type { Client } from '@temporalio/client';
+import { startTraffic } from '../../cli/stack/demonstration/traffic.ts';
+
+type Answer = { states: Record<string, number>; failures: { nodeId: string; state: string; error: string }[] };
+
+/** As much of a Temporal client as runs a workflow. */
+const clientThat = (answer: () => Promise<Answer>): { client: Client; inputs: unknown[] } => {
+  const inputs: unknown[] = [];
+  const execute = (_type: string, { args }: { args: unknown[] }): Promise<Answer> => (inputs.push(...args), answer());
+  const withAbortSignal = <T>(_signal: AbortSignal, run: () => Promise<T>): Promise<T> => run();
+  return { client: { connection: { withAbortSignal }, workflow: { execute } } as unknown as Client, inputs };
+};
+
+describe('the traffic of the demonstration', () => {
+  it('goes to the daemons it is told, not to every machine of the fleet, so that one that is away holds nothing up', async () => {
+    const { client, inputs } = clientThat(async () => ({ states: { done: 2 }, failures: [] }));
+    const traffic = startTraffic(client, { run: 'r', nodes: ['node-1', 'node-2'] });
+    await traffic.finish();
+    assert.deepEqual(inputs, [{ kind: 'inventory.refresh', nodes: ['node-1', 'node-2'], actor: 'demonstration' }]);
+    assert.deepEqual(traffic.count, { workflows: 1, run: 2, rejected: 0, failed: 0, failures: [] });
+  });
+
+  it('counts what was rejected and what failed, and a workflow that did not end well', async () => {
+    const failures = [{ nodeId: 'node-1', state: 'rejected', error: 'deadline' }];
+    const rejecting = startTraffic(clientThat(async () => ({ states: { rejected: 1, expired: 1 }, failures })).client, {
+      run: 'r',
+      nodes: [],
+    });
+    await rejecting.finish();
+    assert.deepEqual(rejecting.count, { workflows: 1, run: 0, rejected: 1, failed: 1, failures: ['node-1: rejected deadline'] });
+    const failing = startTraffic(clientThat(() => Promise.reject(new Error('no worker'))).client, { run: 'r', nodes: [] });
+    await failing.finish();
+    assert.deepEqual(failing.count, { workflows: 1, run: 0, rejected: 0, failed: 1, failures: ['no worker'] });
+  });
+});
