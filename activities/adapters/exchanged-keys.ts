@@ -8,6 +8,7 @@ import { retirementOpensAt } from '../../domain/rotation/ca-renewal.ts';
 import { judgeGateways, judgeProcesses, processLiveWithinMs, type RotationTimes } from '../../domain/rotation/gates.ts';
 import type { ExchangedKey, KeyStanding, RenewedCa } from '../../domain/rotation/key-exchanges.ts';
 import type { Database } from '../../drizzle/client.ts';
+import { databaseNow } from '../../drizzle/queries/clock.ts';
 import * as bundles from '../../pki/bundle/index.ts';
 import { jwkThumbprint } from '../../pki/jose/index.ts';
 import { listProcesses, type ProcessRow } from '../../services/processes.ts';
@@ -186,8 +187,9 @@ function createWorkloadKey(options: ExchangedKeysOptions): ExchangedKeyPort {
 
 type Count = ReturnType<ExchangedKeyPort['processes']>;
 
-async function countHolders({ db, clock }: ExchangedKeysOptions, view: KeyView): Count {
-  const [rows, now] = [await listProcesses(db), await clock()];
+/** Heartbeats are written by the database's clock, and judged by it. */
+async function countHolders({ db }: ExchangedKeysOptions, view: KeyView): Count {
+  const [rows, now] = [await listProcesses(db), await databaseNow(db)];
   const verdict = judgeProcesses(rows, { bundleDigest: view.bundle.digest, publishedVersion: 0, now });
   return {
     verdict,
@@ -195,8 +197,8 @@ async function countHolders({ db, clock }: ExchangedKeysOptions, view: KeyView):
   };
 }
 
-async function countGateways({ db, clock }: ExchangedKeysOptions, view: KeyView): Count {
-  const [rows, now] = [await listProcesses(db), await clock()];
+async function countGateways({ db }: ExchangedKeysOptions, view: KeyView): Count {
+  const [rows, now] = [await listProcesses(db), await databaseNow(db)];
   const verdict = judgeGateways(rows, { serial: view.keys[0]?.id ?? '', now });
   return {
     verdict,
