@@ -13,11 +13,25 @@ const clientThat = (answer: () => Promise<Answer>): { client: Client; inputs: un
   return { client: { connection: { withAbortSignal }, workflow: { execute } } as unknown as Client, inputs };
 };
 
+const going = new AbortController().signal;
+
 describe('the traffic of the demonstration', () => {
+  it('does not wait for commands that hang once the end is asked for, before or while it waits', async () => {
+    for (const asked of ['before', 'meanwhile']) {
+      const { client } = clientThat(() => new Promise(() => undefined));
+      const traffic = startTraffic(client, { run: 'r', nodes: ['node-1'] });
+      const end = new AbortController();
+      if (asked === 'before') end.abort(new Error('ended'));
+      const finished = traffic.finish(end.signal);
+      end.abort(new Error('ended'));
+      await assert.rejects(finished, { message: 'ended' });
+    }
+  });
+
   it('goes to the daemons it is told, not to every machine of the fleet, so that one that is away holds nothing up', async () => {
     const { client, inputs } = clientThat(async () => ({ states: { done: 2 }, failures: [] }));
     const traffic = startTraffic(client, { run: 'r', nodes: ['node-1', 'node-2'] });
-    await traffic.finish();
+    await traffic.finish(going);
     assert.deepEqual(inputs, [{ kind: 'inventory.refresh', nodes: ['node-1', 'node-2'], actor: 'demonstration' }]);
     assert.deepEqual(traffic.count, { workflows: 1, run: 2, rejected: 0, failed: 0, failures: [] });
   });
@@ -28,10 +42,10 @@ describe('the traffic of the demonstration', () => {
       run: 'r',
       nodes: [],
     });
-    await rejecting.finish();
+    await rejecting.finish(going);
     assert.deepEqual(rejecting.count, { workflows: 1, run: 0, rejected: 1, failed: 1, failures: ['node-1: rejected deadline'] });
     const failing = startTraffic(clientThat(() => Promise.reject(new Error('no worker'))).client, { run: 'r', nodes: [] });
-    await failing.finish();
+    await failing.finish(going);
     assert.deepEqual(failing.count, { workflows: 1, run: 0, rejected: 0, failed: 1, failures: ['no worker'] });
   });
 });

@@ -104,7 +104,7 @@ async function rotate(scene: Scene, fleet: Fleet, traffic: Traffic): Promise<Sum
     stalled.end();
   }
   await pause(aroundMs, signal);
-  await traffic.finish();
+  await traffic.finish(signal);
   const rotationId = watched.run.result?.rotationId ?? '';
   const evidence = await checkEvidence({ stack, api, rotationId, minOverlapMs: rotationTimes(stack.facts.env).overlapMs });
   say(`the evidence holds: ${evidence.verdict.stages.length} signed documents in ${relative('.', evidence.file)}`);

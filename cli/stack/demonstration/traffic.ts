@@ -1,5 +1,5 @@
 /** A command on every node each second, for as long as the demonstration runs: the proof that a rotation disturbs nothing. */
-import { setMaxListeners } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import type { Client } from '@temporalio/client';
 import { second } from '../../../domain/time.ts';
 import { taskQueues, workflowIds } from '../../../temporal.config.ts';
@@ -19,8 +19,8 @@ export interface TrafficCount {
 
 export interface Traffic {
   readonly count: Readonly<TrafficCount>;
-  /** Starts no more and waits for what is under way. */
-  finish(): Promise<void>;
+  /** Starts no more and waits for what is under way. @throws the signal's reason once it is aborted: no command may hold up the end */
+  finish(signal: AbortSignal): Promise<void>;
   /** Starts no more and lets go of what is under way: its workflows end by themselves. */
   stop(): Promise<void>;
 }
@@ -61,9 +61,18 @@ export function startTraffic(client: Client, { run, nodes }: TrafficOptions): Tr
       given.abort();
       await Promise.all(open);
     },
-    finish: async () => {
+    finish: async (signal) => {
       clearInterval(timer);
-      await Promise.all(open);
+      const ended = new AbortController();
+      // Rejects when the signal comes; let go of when the commands were faster.
+      const interrupted = once(signal, 'abort', { signal: ended.signal }).then(() => signal.throwIfAborted());
+      try {
+        signal.throwIfAborted();
+        await Promise.race([Promise.all(open), interrupted]);
+      } finally {
+        ended.abort();
+        await interrupted.catch(() => undefined);
+      }
     },
   };
 }
