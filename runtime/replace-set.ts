@@ -11,7 +11,7 @@ import { randomUUID } from 'node:crypto';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { ControlError } from '../domain/errors.ts';
-import { stageWhole, syncFolder } from './bundle-file-store.ts';
+import { stageWhole, syncFolder, withFileLock } from './bundle-file-store.ts';
 
 export interface SetFile {
   readonly path: string;
@@ -21,9 +21,14 @@ export interface SetFile {
 /**
  * @param files all in the folder of `name`
  * @param name path whose `.previous` keeps the earlier set meanwhile
- * @throws INVALID_CONFIG when a file cannot be written; then the earlier set stands
+ * @throws INVALID_CONFIG when a file cannot be written; then the earlier set stands. CONFLICT while another process replaces it
  */
 export async function replaceSet(name: string, files: readonly SetFile[]): Promise<void> {
+  // Of two at once, the key of one would stand beside the certificate of the other.
+  await withFileLock(name, () => replaceAlone(name, files));
+}
+
+async function replaceAlone(name: string, files: readonly SetFile[]): Promise<void> {
   const folder = dirname(name);
   const previous = `${name}.previous`;
   const staged: { temporary: string; path: string }[] = [];

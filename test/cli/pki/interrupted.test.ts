@@ -29,10 +29,12 @@ function isPair(folder: string): boolean {
 
 /** The lock of a process that is gone: what a kill leaves behind, where the process that was cut off here lives on. */
 function letTheHolderDie(folder: string): void {
-  const lock = join(folder, 'pki.json.lock');
-  if (!existsSync(lock)) return;
-  const { pid } = spawnSync('true');
-  writeFileSync(lock, JSON.stringify({ pid, host: hostname(), token: 'of a process that is gone' }));
+  for (const name of ['pki.json.lock', 'tls/gateway.lock']) {
+    const lock = join(folder, name);
+    if (!existsSync(lock)) continue;
+    const { pid } = spawnSync('true');
+    writeFileSync(lock, JSON.stringify({ pid, host: hostname(), token: 'of a process that is gone' }));
+  }
 }
 
 interface Story {

@@ -67,6 +67,17 @@ describe('better-compute pki issue-gateway', () => {
     assert.deepEqual(readdirSync(bench.path('again')), ['gateway.crt', 'gateway.key', 'node-ca.pem']);
   });
 
+  it('CLI-026 of several at once, the key and the certificate of one are left, never of two', async () => {
+    const out = bench.path('at-once');
+    for (let round = 0; round < 3; round += 1) {
+      const runs = await Promise.all(Array.from({ length: 4 }, () => issue('--out', out)));
+      assert.ok(runs.every(({ exitCode }) => exitCode === 0));
+      const [leaf] = chainOf(join(out, 'gateway.crt'));
+      assert.deepEqual(spkiOf(createPrivateKey(readFileSync(join(out, 'gateway.key')))), leaf?.spki);
+    }
+    assert.deepEqual(readdirSync(out).sort(), ['gateway.crt', 'gateway.key', 'node-ca.pem']);
+  });
+
   it('CLI-026 a file that cannot be replaced is INVALID_CONFIG', async () => {
     mkdirSync(bench.path('taken/gateway.key/x'), { recursive: true });
     const run = await issue('--out', bench.path('taken'));
