@@ -289,36 +289,6 @@ describe('better-compute ssh', () => {
       assert.ok(parseKrl(readFileSync(list)).certificates.length >= 1);
     });
 
-    it('of two that revoke at once, none takes back what the other revoked', async () => {
-      const list = bench.path('both.krl');
-      const serials = [11n, 22n, 33n, 44n];
-      const done = await Promise.all(serials.map((serial) => run('ssh', 'krl', list, '--serial', String(serial))));
-      assert.ok(done.every(({ exitCode }) => exitCode === 0));
-      const krl = parseKrl(readFileSync(list));
-      assert.equal(krl.version, 4n);
-      for (const serial of serials)
-        assert.ok(
-          krl.certificates.some((of) => of.serials.some((isRevoked) => isRevoked(serial))),
-          String(serial),
-        );
-    });
-
-    it('AUD-007 KEY-018 revokes under the authority that the seal vouches for, or says that nothing does', async () => {
-      const pki = bench.path('edited.json');
-      const document = JSON.parse(readFileSync(bench.path('pki.json'), 'utf8')) as { keys: { sshCa: { publicKey: string } } };
-      document.keys.sshCa.publicKey = createPair('ed25519', 'not-ours').line;
-      file('edited.json', JSON.stringify(document));
-      const list = bench.path('edited.krl');
-      const refused = await run('ssh', 'krl', list, '--serial', '5', '--pki', pki);
-      assert.equal(refused.exitCode, 3);
-      assert.match(refused.err, /^error: the public half of the key bundle was changed without the secret/);
-      assert.equal(existsSync(list), false);
-      const { BETTER_COMPUTE_SECRET: _secret, ...env } = bench.env;
-      const io = createTestIo({ env });
-      assert.equal(await runCli(['ssh', 'krl', list, '--serial', '5', '--pki', pki], io), 0);
-      assert.match(io.stderr(), /^warning: nothing vouches for these pins/);
-    });
-
     it('revokes by key, and by key id', async () => {
       const list = bench.path('keys.krl');
       const cert = bench.path('mallory-cert.pub');
