@@ -17,8 +17,11 @@ export const commonOptions = (command: Command): CommonOptions => ({ json: comma
 
 /** Examples, as the last part of the help; docs/cli.md is made from the same text. */
 export function withExamples(command: Command, examples: readonly string[]): Command {
-  return command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  $ ${example}`).join('\n')}`);
+  return command.addHelpText('after', `\nExamples:\n${examples.map(promptBefore).join('\n')}`);
 }
+
+/** A line that begins with spaces goes on with the one before it. */
+const promptBefore = (example: string): string => (example.startsWith(' ') ? `  ${example}` : `  $ ${example}`);
 
 export const actorOption = (io: Pick<CliIo, 'env' | 'user'>): Option =>
   new Option('--actor <name>', 'who acts, for the audit trail').default(defaultActor(io), 'the operating-system user');

@@ -20,6 +20,10 @@ if (!existsSync(file)) {
 }
 process.argv = [process.argv[0] ?? 'node', file, ...args];
 if (file.endsWith('.ts')) {
+  if (!existsSync(join(projectRoot, 'node_modules', 'tsx'))) {
+    process.stderr.write('error: the packages of this project are not installed\nhint: node scripts/setup.mjs --for start, or npm start\n');
+    process.exit(1);
+  }
   const { register } = await import('tsx/esm/api');
   register();
 }

@@ -45,6 +45,6 @@ describeWithGo('zlint', (go) => {
 
   it('finds against the rules of the public web exactly what docs/conformance.md explains', () => {
     const rows = [...found].map(([row, kinds]) => [row, [...kinds].join(', ')] as const);
-    assert.deepEqual(new Map(rows.sort()), new Map([...documented()].sort()));
+    assert.deepEqual(new Map(rows), documented());
   });
 });
