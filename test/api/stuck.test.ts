@@ -57,7 +57,13 @@ describe('a workflow that waits', () => {
     ],
     [
       'says that nothing shortens a wait for what was signed',
-      { workflowId: 'rotate-ticket-key', type: 'rotateTicketKey', phase: 'waiting-retire', waitingOn: ['what the former one signed'], deadline: now },
+      {
+        workflowId: 'rotate-ticket-key',
+        type: 'rotateTicketKey',
+        phase: 'waiting-retire',
+        waitingOn: ['what the former one signed'],
+        deadline: now,
+      },
       'waiting-retire: what the former one signed',
       'nothing needs to be done; no message shortens this wait',
     ],

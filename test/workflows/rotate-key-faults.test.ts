@@ -111,7 +111,7 @@ describe('the exchange of a key: faults', function () {
     };
     const running = await begin(world);
     await assert.rejects(running.result(), (error: WorkflowFailedError) => {
-      assert.equal((error.cause?.cause as Error).message, "the root's private key is not in the key bundle");
+      assert.equal((error.cause?.cause as Error | undefined)?.message, "the root's private key is not in the key bundle");
       return true;
     });
     assert.deepEqual(world.effects, []);

@@ -11,7 +11,6 @@ import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 export { pause, resume } from '../shared/lifecycle-handlers.ts';
 export {
   type AbortMessage,
-  type Override,
   type PauseMessage,
   parseAbort,
   parsePause,
