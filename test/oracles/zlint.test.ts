@@ -21,8 +21,6 @@ const documented = (): ReadonlyMap<string, string> => {
   return new Map([...rows].map(([, lint, source, kinds]) => [`${lint} ${source}`, kinds as string]));
 };
 
-const byName = ([a]: readonly [string, string], [b]: readonly [string, string]): number => a.localeCompare(b);
-
 describeWithGo('zlint', (go) => {
   const found = new Map<string, Set<string>>();
   before(async () => {
