@@ -20,7 +20,7 @@ import {
   type StageEvidence,
 } from './evidence.ts';
 
-export type EvidenceCheck = 'document' | 'signature' | 'chain' | 'order' | 'roots' | 'fleet' | 'processes' | 'overlap' | 'version';
+export type EvidenceCheck = 'document' | 'signature' | 'chain' | 'order' | 'roots' | 'fleet' | 'processes' | 'overlap' | 'version' | 'keys';
 
 export interface EvidenceProblem {
   readonly check: EvidenceCheck;
@@ -84,7 +84,7 @@ export function verifyRotationEvidence(signed: readonly SignedEvidence[], option
 }
 
 /** The key in the file is only as good as its pin. */
-function pinnedKey({ auditKey, pin }: VerifyEvidenceOptions): KeyObject {
+export function pinnedKey({ auditKey, pin }: Pick<VerifyEvidenceOptions, 'auditKey' | 'pin'>): KeyObject {
   const found = `sha256/${createHash('sha256').update(auditKey).digest('base64')}`;
   if (found !== pin) {
     throw new ControlError('AUDIT_TAMPERED', `the evidence is signed by ${found}, not by the pinned audit key ${pin}`, {
@@ -105,7 +105,7 @@ function readDocuments(signed: readonly SignedEvidence[], problems: EvidenceProb
   });
 }
 
-function checkSignatures(signed: readonly SignedEvidence[], key: KeyObject, problems: EvidenceProblem[]): void {
+export function checkSignatures(signed: readonly SignedEvidence[], key: KeyObject, problems: EvidenceProblem[]): void {
   for (const [index, { document, signature }] of signed.entries()) {
     const input = evidenceSigningInput(document);
     // Of another length than 64 it is no signature in this encoding.

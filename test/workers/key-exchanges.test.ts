@@ -13,12 +13,12 @@ import { productionTimes } from '../../domain/rotation/gates.ts';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import { day, minute } from '../../domain/time.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
-import { parseKeyEvidence } from '../../pki/audit/key-evidence.ts';
+import { verifyKeyEvidence } from '../../pki/audit/verify-key-evidence.ts';
 import { createAuthorities } from '../../pki/authority/index.ts';
 import { bundleDigest, createBundle, encodeBundle, newSigningKey } from '../../pki/bundle/index.ts';
 import { jwkThumbprint } from '../../pki/jose/index.ts';
 import { openWorkloadKeys, sealWorkloadKeys } from '../../pki/workload/index.ts';
-import { encodePem, parseCertificate, parsePemCertificates, spkiOf } from '../../pki/x509/index.ts';
+import { encodePem, parseCertificate, parsePemCertificates, spkiOf, spkiPin } from '../../pki/x509/index.ts';
 import { createBundleFileStore } from '../../runtime/bundle-file-store.ts';
 import { createLogger } from '../../runtime/log.ts';
 import { openExternalSigners } from '../../runtime/signers/external-signers.ts';
@@ -114,8 +114,13 @@ describe('exchanges of keys over real stores', function () {
       taskQueue: taskQueues.control,
       args: [],
     })) as KeyRotationResult;
-  const stagesOf = async ({ rotationId }: KeyRotationResult): Promise<string[]> =>
-    (await readEvidence(used.db, rotationId)).map(({ document }) => parseKeyEvidence(document).stage);
+  /** Of evidence that holds against the bundle's own audit key. */
+  const stagesOf = async ({ rotationId }: KeyRotationResult): Promise<string[]> => {
+    const auditKey = bundle.current().auditSigning?.spki ?? new Uint8Array();
+    const verdict = verifyKeyEvidence(await readEvidence(used.db, rotationId), { auditKey, pin: spkiPin(auditKey) });
+    assert.deepEqual(verdict.problems, []);
+    return verdict.stages.map(({ stage }) => stage);
+  };
 
   it('EXEC-008 the ticket key: the bundle has one key at the end, another one, and forgets the first', async () => {
     const before = bundle.current();

@@ -2,7 +2,7 @@
  * A deployment for the activities of a key's exchange, in memory: one kind of key with the times it has, processes that take what
  * they are given unless they are told not to, real signed evidence. Fakes speak the ports; nothing of ours is replaced.
  */
-import { generateKeyPairSync, sign } from 'node:crypto';
+import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { activityInfo } from '@temporalio/activity';
 import type { ExchangedKeyPort, KeyRotationControlPorts, KeyRotationPorts, KeyView } from '../../activities/key-rotation-ports.ts';
 import type { OverrideRow } from '../../activities/rotation-ports.ts';
@@ -12,6 +12,7 @@ import type { ExchangedKey, KeyStanding } from '../../domain/rotation/key-exchan
 import { minute } from '../../domain/time.ts';
 import type { SignedEvidence } from '../../pki/audit/evidence.ts';
 import { createKeyEvidence, parseKeyEvidence } from '../../pki/audit/key-evidence.ts';
+import { type KeyEvidenceVerdict, verifyKeyEvidence } from '../../pki/audit/verify-key-evidence.ts';
 
 export interface KeyTimes {
   /** From add to promote, and from stop to retirement. */
@@ -118,7 +119,10 @@ export class KeyWorld implements KeyRotationPorts, KeyRotationControlPorts {
         publishedVersionSeen: null,
         lastSeenAt: this.now(),
       }));
-      return { processes, verdict: judgeProcesses(facts, { bundleDigest: view.bundle.digest, publishedVersion: 0, now: this.now() }) };
+      const verdict = judgeProcesses(facts, { bundleDigest: view.bundle.digest, publishedVersion: 0, now: this.now() });
+      // Gateways report the certificate they present, not the bundle.
+      const presents = (runs: string): string => (runs === view.bundle.digest ? (this.#signing() ?? '') : 'an earlier one');
+      return { verdict, processes: this.kind === 'gateway' ? processes.map((one) => ({ ...one, runs: presents(one.runs) })) : processes };
     },
   });
 
@@ -153,6 +157,13 @@ export class KeyWorld implements KeyRotationPorts, KeyRotationControlPorts {
 
   stagesOf(rotationId: string): string[] {
     return (this.documents.get(rotationId) ?? []).map(({ document }) => parseKeyEvidence(document).stage);
+  }
+
+  /** H-17: what a verifier says that has nothing but the pin. */
+  verdictOf(rotationId: string): Pick<KeyEvidenceVerdict, 'problems' | 'outcome'> {
+    const options = { auditKey: this.auditKey, pin: `sha256/${createHash('sha256').update(this.auditKey).digest('base64')}` };
+    const { problems, outcome } = verifyKeyEvidence(this.documents.get(rotationId) ?? [], options);
+    return { problems, outcome };
   }
 
   #signing(): string | null {

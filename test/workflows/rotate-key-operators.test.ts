@@ -111,6 +111,7 @@ describe('the exchange of a key: operators', function () {
       assert.deepEqual(world.effects, ['add', 'retire key-2']);
       assert.deepEqual(world.keys, [{ id: 'key-1', state: 'signing', opensAt: null }]);
       assert.deepEqual(world.stagesOf(result.rotationId), ['plan', 'add', 'abort', 'confirm']);
+      assert.deepEqual(world.verdictOf(result.rotationId), { problems: [], outcome: 'aborted' });
     });
   }
 
@@ -125,6 +126,7 @@ describe('the exchange of a key: operators', function () {
     assert.deepEqual(world.effects, ['add', 'promote', 'promote', 'retire key-2']);
     assert.deepEqual(world.keys, [{ id: 'key-1', state: 'signing', opensAt: null }]);
     assert.deepEqual(world.stagesOf(result.rotationId), ['plan', 'add', 'promote', 'abort', 'retire', 'confirm']);
+    assert.deepEqual(world.verdictOf(result.rotationId), { problems: [], outcome: 'aborted' });
   });
 
   const beyond: readonly [key: ExchangedKey, says: RegExp][] = [

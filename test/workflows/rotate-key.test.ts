@@ -78,6 +78,7 @@ describe('the exchange of a key: the story', function () {
       assert.deepEqual(world.effects, effects);
       assert.deepEqual(world.keys, [{ id: 'key-2', state: 'signing', opensAt: null }]);
       assert.deepEqual(world.stagesOf(result.rotationId), stages);
+      assert.deepEqual(world.verdictOf(result.rotationId), { problems: [], outcome: 'completed' });
       assert.ok(world.now() - begun >= world.times.promoteMs + world.times.retireMs, 'its waits were waited');
       assert.ok(Date.now() - begun < minute, 'and skipped');
       const events = await countEvents(handle as never);

@@ -6,6 +6,7 @@ import { about, productionTimes } from '../../../domain/rotation/gates.ts';
 import { parseStageEvidence } from '../../../pki/audit/evidence.ts';
 import { type EvidenceFile, parseEvidenceFile } from '../../../pki/audit/evidence-file.ts';
 import { type EvidenceVerdict, verifyRotationEvidence } from '../../../pki/audit/verify-evidence.ts';
+import { isKeyEvidence, type KeyEvidenceVerdict, verifyKeyEvidence } from '../../../pki/audit/verify-key-evidence.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { instantText, shortId } from '../../format.ts';
 import { writeJson } from '../../io.ts';
@@ -49,8 +50,10 @@ export function newRotationVerify(run: (options: RotationVerifyOptions) => Promi
 export interface VerifiedFile {
   readonly source: string;
   readonly minOverlapMs: number;
-  readonly verdict: EvidenceVerdict;
+  readonly verdict: EvidenceVerdict | KeyEvidenceVerdict;
 }
+
+const isKeyVerdict = (verdict: VerifiedFile['verdict']): verdict is KeyEvidenceVerdict => 'key' in verdict;
 
 export async function rotationVerifyRun(options: RotationVerifyOptions, ports: Ports): Promise<void> {
   const pin = await readPin(options, ports);
@@ -59,7 +62,9 @@ export async function rotationVerifyRun(options: RotationVerifyOptions, ports: P
   const files = options.path === null ? [await fromDeployment(ports)] : readFiles(options.path);
   const verified = files.map(({ source, file }) => {
     const minOverlapMs = options.demonstration ? Math.min(insisted, shortestOverlap(file)) : insisted;
-    return { source, minOverlapMs, verdict: verifyRotationEvidence(file.documents, { auditKey: file.auditKey, pin, minOverlapMs }) };
+    const keys = { auditKey: file.auditKey, pin };
+    if (isKeyEvidence(file.documents)) return { source, minOverlapMs: insisted, verdict: verifyKeyEvidence(file.documents, keys) };
+    return { source, minOverlapMs, verdict: verifyRotationEvidence(file.documents, { ...keys, minOverlapMs }) };
   });
   if (options.json) writeJson(ports.io, { verified: verified.map(toJson) });
   else for (const one of verified) ports.io.out(describe(one));
@@ -119,18 +124,40 @@ function statOf(path: string): { isDirectory(): boolean } {
 }
 
 function describe({ source, verdict }: VerifiedFile): string {
+  if (isKeyVerdict(verdict)) return describeKey(source, verdict);
   const { rotationId, trustDomain, stages, overrides, overlapMs, problems, valid, outcome } = verdict;
   const forced = stages.find(({ overlap }) => overlap !== null && overlap.forcedReason !== '')?.overlap?.forcedReason;
   return [
     `${source}: rotation ${rotationId || '(unreadable)'} of ${trustDomain || '(unreadable)'}`,
     ...stages.map(describeStage),
-    ...overrides.map(({ kind, subject, actor, reason }) => `  override   ${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`),
+    ...overrides.map(describeOverride),
     ...(forced === undefined ? [] : [`  forced     the overlap was cut short: ${forced}`]),
     ...(overlapMs === null ? [] : [`  overlap    ${about(overlapMs)}`]),
-    ...problems.map(({ check, stage, message }) => `  PROBLEM    ${check}: ${stage} ${message}`),
+    ...problems.map(describeProblem),
     `verdict: ${valid ? `VALID, ${outcome}` : `NOT VALID, ${problems.length} problem(s)`}`,
   ].join('\n');
 }
+
+function describeKey(
+  source: string,
+  { rotationId, trustDomain, key, subject, stages, overrides, problems, valid, outcome }: KeyEvidenceVerdict,
+): string {
+  return [
+    `${source}: exchange ${rotationId} of ${trustDomain}, ${[subject, key].join(' ').trim()}`,
+    ...stages.map(
+      ({ stage, at, actor, from, to, processes }) =>
+        `  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, ${shortId(from)} → ${shortId(to)}${processes === null ? '' : `, ${processes.length} process(es)`}`,
+    ),
+    ...overrides.map(describeOverride),
+    ...problems.map(describeProblem),
+    `verdict: ${valid ? `VALID, ${outcome}` : `NOT VALID, ${problems.length} problem(s)`}`,
+  ].join('\n');
+}
+
+const describeOverride = ({ kind, subject, actor, reason }: EvidenceVerdict['overrides'][number]): string =>
+  `  override   ${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`;
+const describeProblem = ({ check, stage, message }: EvidenceVerdict['problems'][number]): string =>
+  `  PROBLEM    ${check}: ${stage} ${message}`;
 
 function describeStage({ stage, at, actor, publishedVersion, roots, fleet }: EvidenceVerdict['stages'][number]): string {
   const gate = fleet === null ? '' : `, ${fleet.nodes.length} node(s) at version ${fleet.version}`;
@@ -145,8 +172,16 @@ const toJson = ({ source, verdict, minOverlapMs }: VerifiedFile): unknown => ({
   outcome: verdict.outcome,
   rotationId: verdict.rotationId,
   trustDomain: verdict.trustDomain,
-  overlapMs: verdict.overlapMs,
-  stages: verdict.stages.map(({ stage, at, actor, publishedVersion }) => ({ stage, at, actor, publishedVersion })),
+  ...(isKeyVerdict(verdict)
+    ? {
+        key: verdict.key,
+        subject: verdict.subject,
+        stages: verdict.stages.map(({ stage, at, actor, from, to }) => ({ stage, at, actor, from, to })),
+      }
+    : {
+        overlapMs: verdict.overlapMs,
+        stages: verdict.stages.map(({ stage, at, actor, publishedVersion }) => ({ stage, at, actor, publishedVersion })),
+      }),
   overrides: verdict.overrides,
   problems: verdict.problems,
 });
@@ -156,7 +191,9 @@ function assertAllValid(verified: readonly VerifiedFile[]): void {
   const first = bad[0]?.verdict.problems[0];
   if (first === undefined) return;
   const onlyOverlap = bad.every(({ verdict }) => verdict.problems.every(({ check }) => check === 'overlap'));
-  const wasShort = bad.some(({ verdict }) => verdict.stages.some(({ times }) => times.overlapMs < productionTimes.overlapMs));
+  const wasShort = bad.some(
+    ({ verdict }) => !isKeyVerdict(verdict) && verdict.stages.some(({ times }) => times.overlapMs < productionTimes.overlapMs),
+  );
   throw new ControlError('AUDIT_TAMPERED', `the evidence does not hold: ${first.stage} ${first.message}`, {
     details: {
       reason: 'evidence-not-valid',

@@ -11,6 +11,7 @@ import {
   readPublicBundle,
   retireExecTicketKey,
   ticketRetireAfterMs,
+  withdrawExecTicketKey,
 } from '../../../pki/bundle/index.ts';
 import {
   createTicketGuard,
@@ -33,6 +34,20 @@ const kidsOf = (bundle: PkiBundle): string[] =>
     .keys.map(({ kid }) => kid);
 
 describe('the exec ticket key of a bundle', () => {
+  it('H-04 EXEC-008 a next key that has not signed is withdrawn at any time, and nothing else changes', async () => {
+    const start = await sharedBundle();
+    const added = addExecTicketKey(start, { now }).bundle;
+    const withdrawn = withdrawExecTicketKey(added);
+    assert.equal(withdrawn.changed, true);
+    assert.deepEqual(kidsOf(reopened(withdrawn.bundle)), kidsOf(start));
+    assert.equal(bundleDigest(withdrawn.bundle), bundleDigest(start));
+    assert.deepEqual(withdrawExecTicketKey(start), { bundle: start, changed: false });
+    // With the former key of an exchange before still listed, that one keeps its time.
+    const promoted = promoteExecTicketKey(added, { now }).bundle;
+    const both = withdrawExecTicketKey(addExecTicketKey(promoted, { now: now + 1 }).bundle).bundle;
+    assert.deepEqual(reopened(both).execTicketTimes, promoted.execTicketTimes);
+  });
+
   it('EXEC-007 EXEC-008 add, promote, retire: every process lists and signs alike, and no ticket fails', async () => {
     const start = await sharedBundle();
     const added = reopened(addExecTicketKey(start, { now }).bundle);
