@@ -9,7 +9,8 @@ import { runCommand } from '../lib/run-command.mjs';
 import { filesUnder, projectRoot } from '../lib/sources.mjs';
 
 const source = join(projectRoot, 'test', 'oracles', 'go');
-const buildWithinMs = 6 * 60_000;
+const fetchWithinMs = 2 * 60_000;
+const buildWithinMs = 5 * 60_000;
 
 function binaryPath() {
   const hash = createHash('sha256').update(`${process.platform} ${process.arch}\n`);
@@ -24,10 +25,14 @@ function binaryPath() {
 export async function findGoJudge({ fetch, say = () => undefined }) {
   const path = binaryPath();
   if (existsSync(path)) return { path };
-  const environment = { ...process.env, CGO_ENABLED: '0', GOTOOLCHAIN: 'local', GOFLAGS: '-mod=readonly' };
-  const env = fetch ? environment : { ...environment, GOPROXY: 'off' };
-  if ((await runCommand('go', ['version'], { env })).code !== 0) return { why: 'go is not installed' };
+  const online = { ...process.env, CGO_ENABLED: '0', GOTOOLCHAIN: 'local', GOFLAGS: '-mod=readonly' };
+  if ((await runCommand('go', ['version'], { env: online })).code !== 0) return { why: 'go is not installed' };
   say('building the judge in Go …');
+  if (fetch) {
+    const fetched = await runCommand('go', ['mod', 'download'], { cwd: source, env: online, timeoutMs: fetchWithinMs });
+    if (fetched.code !== 0) return { why: fetched.code === 124 ? 'modules not fetched within 2 minutes' : lastLine(fetched.err) };
+  }
+  const env = { ...online, GOPROXY: 'off' };
   const folder = join(projectRoot, '.cache', 'judges');
   mkdirSync(folder, { recursive: true });
   // Complete or not there: two test runs may build at once.
@@ -35,7 +40,7 @@ export async function findGoJudge({ fetch, say = () => undefined }) {
   try {
     const args = ['build', '-trimpath', '-buildvcs=false', '-o', unfinished, '.'];
     const done = await runCommand('go', args, { cwd: source, env, timeoutMs: buildWithinMs });
-    if (done.code !== 0) return { why: done.code === 124 ? 'not built within 6 minutes' : lastLine(done.err) };
+    if (done.code !== 0) return { why: done.code === 124 ? 'not built within 5 minutes' : lastLine(done.err) };
     renameSync(unfinished, path);
     return { path };
   } finally {
