@@ -122,7 +122,7 @@ describe('exchanges of keys over real stores', function () {
     return verdict.stages.map(({ stage }) => stage);
   };
 
-  it('EXEC-008 the ticket key: the bundle has one key at the end, another one, and forgets the first', async () => {
+  it('R-04 the ticket key: the bundle has one key at the end, another one, and forgets the first', async () => {
     const before = bundle.current();
     const result = await exchange('ticket');
     const { execTicketKey, execTicketKeyNext, execTicketKeyFormer, generation } = await bundle.refresh();
@@ -134,7 +134,7 @@ describe('exchanges of keys over real stores', function () {
     assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'promote', 'retire', 'confirm']);
   });
 
-  it('KEY-011 a CA: a new certificate of the same key, and the earlier one leaves when its last leaf is over', async () => {
+  it('R-04 a CA: a new certificate of the same key, and the earlier one leaves when its last leaf is over', async () => {
     const before = bundle.current().servingCa;
     const result = await exchange('ca', 'serving');
     const { servingCa } = await bundle.refresh();
@@ -148,7 +148,7 @@ describe('exchanges of keys over real stores', function () {
     assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'retire', 'confirm']);
   });
 
-  it('TLS-021 the gateway certificate: another key for the same names, and no private key leaves the folder', async () => {
+  it('R-04 the gateway certificate: another key for the same names, and no private key leaves the folder', async () => {
     const before = tls('gateway.crt');
     const result = await exchange('gateway');
     const leaf = leafOf(tls('gateway.crt'));
@@ -162,7 +162,7 @@ describe('exchanges of keys over real stores', function () {
     for (const text of [history, ...documents]) assert.ok(!text.includes(body) && !text.includes('PRIVATE'));
   });
 
-  it('WID-018 WID-019 WID-020 the workload key: published, promoted, retired, each in the audit trail', async () => {
+  it('R-04 the workload key: published, promoted, retired, each in the audit trail', async () => {
     const [before] = await listWorkloadKeys(used.db, workload);
     const result = await exchange('workload');
     const keys = await listWorkloadKeys(used.db, workload);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { hour } from '../../domain/time.ts';
 import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { parseKeyEvidence } from '../../pki/audit/key-evidence.ts';
 import { createAuthorities } from '../../pki/authority/index.ts';
@@ -73,7 +74,7 @@ describe('workers that are killed while a key is exchanged', function () {
   const serial = (): string =>
     parseCertificate(parsePemCertificates(readFileSync(join(folder, 'gateway.crt'), 'utf8'))[0] ?? new Uint8Array()).serial;
 
-  it('TLS-021 the gateway certificate is made once, and its gateway is waited for by name through both kills', async () => {
+  it('R-04 the gateway certificate is made once, and its gateway is waited for by name through both kills', async () => {
     const first = serial();
     await present(first);
     const handle = await stack.client.workflow.start('rotateGatewayCertificate', {
@@ -107,7 +108,12 @@ describe('workers that are killed while a key is exchanged', function () {
     const listed: string[] = [];
     for await (const { scheduleId } of stack.client.schedule.list()) listed.push(scheduleId);
     assert.equal(listed.filter((id) => id === scheduleIds.checkpointAudit).length, 1);
-    await stack.client.schedule.getHandle(scheduleIds.checkpointAudit).trigger();
+    const schedule = stack.client.schedule.getHandle(scheduleIds.checkpointAudit);
+    assert.deepEqual(
+      (await schedule.describe()).spec.intervals?.map(({ every }) => every),
+      [hour],
+    );
+    await schedule.trigger();
     const sealed = { text: 'select tenant_id as tenant, number from audit_checkpoints' };
     const rows = await eventually('a checkpoint', async () => {
       const found = await used.db.query<{ tenant: string; number: number }>(sealed);

@@ -88,7 +88,7 @@ describe('the exchange of a key: faults', function () {
     });
   }
 
-  it('a run that was terminated half way is taken up by the next start, under its rotation id', async () => {
+  it('R-06 a run that was terminated half way is taken up by the next start, under its rotation id', async () => {
     const world = new KeyWorld('ca');
     const first = await begin(world);
     world.times = { promoteMs: 0, retireMs: 2_000 };

@@ -53,7 +53,7 @@ describe('the exchange of a key: operators', function () {
   };
   const isBehind = (status: messages.KeyRotationStatus): boolean => status.behind !== null;
 
-  it('H-02 a process that does not take the next key is waited for by name, in status, details and attributes', async () => {
+  it('R-04 H-02 a process that does not take the next key is waited for by name, in status, details and attributes', async () => {
     const world = stubborn('ticket');
     const running = await begin(world);
     const status = await untilKeyStatus(running, isBehind);
@@ -89,7 +89,7 @@ describe('the exchange of a key: operators', function () {
     });
   });
 
-  it('a force never shortens a wait for a point in time, nor opens a gate that was passed', async () => {
+  it('R-04 a force never shortens a wait for a point in time, nor opens a gate that was passed', async () => {
     const running = await begin(new KeyWorld('workload'), longWait);
     await untilKeyStatus(running, (status) => status.phase === 'waiting-retire');
     const early = await failureOf(running.executeUpdate(messages.force, { args: [{ phase: 'waiting-retire' as never, ...words }] }));
@@ -100,7 +100,7 @@ describe('the exchange of a key: operators', function () {
   });
 
   for (const key of ['ticket', 'workload'] as const) {
-    it(`H-04 ${key}: an abort before the promotion takes the next key out, and the former one signs on`, async () => {
+    it(`R-05 ${key}: an abort before the promotion takes the next key out, and the former one signs on`, async () => {
       const world = stubborn(key);
       const running = await begin(world, { promoteMs: 60_000, retireMs: 400 });
       await untilKeyStatus(running, (status) => (key === 'ticket' ? isBehind(status) : status.phase === 'waiting-promote'));
@@ -115,7 +115,7 @@ describe('the exchange of a key: operators', function () {
     });
   }
 
-  it('H-04 workload: after the promotion the former key signs again, and the new one waits for its own retirement', async () => {
+  it('R-05 workload: after the promotion the former key signs again, and the new one waits for its own retirement', async () => {
     const world = new KeyWorld('workload');
     const running = await begin(world, longWait);
     await untilKeyStatus(running, (status) => status.phase === 'waiting-retire');
@@ -134,7 +134,7 @@ describe('the exchange of a key: operators', function () {
     ['ca', /^the new certificate is there and harms nobody: let it end, or force the gate that waits$/],
   ];
   for (const [key, says] of beyond) {
-    it(`H-04 ${key}: an abort beyond the point of no return is refused, in so many words`, async () => {
+    it(`R-05 ${key}: an abort beyond the point of no return is refused, in so many words`, async () => {
       const running = await begin(new KeyWorld(key), longWait);
       await untilKeyStatus(running, (status) => status.phase === 'waiting-retire');
       const refused = await failureOf(running.executeUpdate(messages.abort, { args: [words] }));
@@ -143,7 +143,7 @@ describe('the exchange of a key: operators', function () {
     });
   }
 
-  it('H-04 an abort in the moment of the add of a certificate comes too late, and the renewal ends', async () => {
+  it('R-05 an abort in the moment of the add of a certificate comes too late, and the renewal ends', async () => {
     const world = new KeyWorld('ca');
     let aborted: Promise<unknown> | undefined;
     world.before = async (call) => {

@@ -18,28 +18,28 @@ interface Story {
 const stories: readonly Story[] = [
   {
     key: 'ticket',
-    title: 'EXEC-008 rotateTicketKey adds, waits for every process, promotes, waits until the last ticket is over, retires',
+    title: 'R-04 rotateTicketKey adds, waits for every process, promotes, waits until the last ticket is over, retires',
     effects: ['add', 'promote', 'retire key-1'],
     stages: ['plan', 'add', 'processes', 'promote', 'retire', 'confirm'],
     from: 'key-1',
   },
   {
     key: 'workload',
-    title: 'WID-017 rotateWorkloadKey publishes, waits as long as a key set may be kept, promotes, waits for the last token, retires',
+    title: 'R-04 rotateWorkloadKey publishes, waits as long as a key set may be kept, promotes, waits for the last token, retires',
     effects: ['add', 'promote', 'retire key-1'],
     stages: ['plan', 'add', 'promote', 'retire', 'confirm'],
     from: 'key-1',
   },
   {
     key: 'ca',
-    title: 'KEY-011 renewCa puts the new certificate beside the old one, waits for its last leaf, retires it',
+    title: 'R-04 renewCa puts the new certificate beside the old one, waits for its last leaf, retires it',
     effects: ['add', 'retire key-1'],
     stages: ['plan', 'add', 'processes', 'retire', 'confirm'],
     from: 'key-1',
   },
   {
     key: 'gateway',
-    title: 'TLS-021 rotateGatewayCertificate replaces it and waits until every gateway presents the new one',
+    title: 'R-04 rotateGatewayCertificate replaces it and waits until every gateway presents the new one',
     effects: ['add'],
     stages: ['plan', 'add', 'processes', 'confirm'],
     from: 'key-1',

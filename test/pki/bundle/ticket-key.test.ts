@@ -34,7 +34,7 @@ const kidsOf = (bundle: PkiBundle): string[] =>
     .keys.map(({ kid }) => kid);
 
 describe('the exec ticket key of a bundle', () => {
-  it('H-04 EXEC-008 a next key that has not signed is withdrawn at any time, and nothing else changes', async () => {
+  it('R-05 a next key that has not signed is withdrawn at any time, and nothing else changes', async () => {
     const start = await sharedBundle();
     const added = addExecTicketKey(start, { now }).bundle;
     const withdrawn = withdrawExecTicketKey(added);
