@@ -50,8 +50,8 @@ export const createRotationPort = (client: Client): Omit<RotationPort, 'close'> 
 function createPort<Status, Result>(client: Client, story: Story): Omit<RotationPort<Status, Result>, 'close'> {
   const { workflowId } = story;
   const handle = (): WorkflowHandle => client.workflow.getHandle(workflowId);
-  const update = <Message>(name: string, message: Message): Promise<Status> =>
-    calling(what, () => handle().executeUpdate<Status, [Message]>(name, { args: [message] }));
+  const update = (name: string, message: unknown): Promise<Status> =>
+    calling(what, () => handle().executeUpdate<Status, [unknown]>(name, { args: [message] }));
   return {
     start: (message) =>
       calling('a rotation', async () => {

@@ -51,19 +51,18 @@ export function verifyKeyEvidence(
   checkKeys(stages, problems);
   checkTimes(stages, problems);
   checkProcesses(stages, problems);
-  const [first, last] = [stages[0], stages.at(-1)];
-  const has = (wanted: KeyStage): boolean => stages.some(({ stage }) => stage === wanted);
-  return {
-    valid: problems.length === 0,
-    rotationId: first?.rotationId ?? '',
-    trustDomain: first?.trustDomain ?? '',
-    key: first?.key ?? null,
-    subject: first?.subject ?? '',
-    outcome: has('abort') ? 'aborted' : has('confirm') ? 'completed' : 'in-progress',
-    stages,
-    problems,
-    overrides: last?.overrides ?? [],
-  };
+  return { valid: problems.length === 0, ...summaryOf(stages), stages, problems, overrides: stages.at(-1)?.overrides ?? [] };
+}
+
+type Summary = Pick<KeyEvidenceVerdict, 'rotationId' | 'trustDomain' | 'key' | 'subject' | 'outcome'>;
+
+function summaryOf(stages: readonly KeyEvidence[]): Summary {
+  const has = (one: KeyStage): boolean => stages.some(({ stage }) => stage === one);
+  const outcome = has('abort') ? 'aborted' : has('confirm') ? 'completed' : 'in-progress';
+  const [first] = stages;
+  if (first === undefined) return { rotationId: '', trustDomain: '', key: null, subject: '', outcome };
+  const { rotationId, trustDomain, key, subject } = first;
+  return { rotationId, trustDomain, key, subject, outcome };
 }
 
 function readDocuments(signed: readonly SignedEvidence[], problems: EvidenceProblem[]): KeyEvidence[] {
@@ -111,22 +110,33 @@ function checkOrder(stages: readonly KeyEvidence[], problems: EvidenceProblem[])
   }
 }
 
-const standing = ({ keys }: KeyEvidence, id: string | null): KeyStanding['state'] | 'out' =>
-  keys.find((key) => key.id === id)?.state ?? 'out';
+type Standing = KeyStanding['state'] | 'out';
+const standing = ({ keys }: KeyEvidence, id: string): Standing => keys.find((key) => key.id === id)?.state ?? 'out';
+
+interface Wanted {
+  readonly of: 'from' | 'to';
+  readonly is: readonly Standing[];
+  readonly says: string;
+}
+
+/** How the two keys stand after a stage; a key that did not exist stands nowhere. */
+const wanted: Readonly<Partial<Record<KeyStage, readonly Wanted[]>>> = Object.freeze({
+  add: [{ of: 'to', is: ['waiting', 'signing', 'former'], says: 'does not hold the next key' }],
+  promote: [{ of: 'to', is: ['signing'], says: 'is not signing with' }],
+  abort: [{ of: 'from', is: ['signing'], says: 'is not signing again with' }],
+  retire: [
+    { of: 'from', is: ['out'], says: 'still holds' },
+    { of: 'to', is: ['signing'], says: 'is not signing with' },
+  ],
+});
 
 /** Who signs after each stage, and what is out after the retirement. */
 function checkKeys(stages: readonly KeyEvidence[], problems: EvidenceProblem[]): void {
   for (const stage of stages) {
-    const { from, to, key } = stage;
-    const say = saying(problems, 'keys', stage.stage);
-    const now = [standing(stage, from), standing(stage, to)];
-    if (stage.stage === 'add' && exchanges[key].promotes && from !== null && !['signing', 'former'].includes(now[0] as string))
-      say('lost the key that signs');
-    if (stage.stage === 'add' && now[1] === 'out') say('does not hold the next key');
-    if (stage.stage === 'promote' && now[1] !== 'signing') say(`is not signing with ${to}`);
-    if (stage.stage === 'abort' && from !== null && now[0] !== 'signing') say(`is not signing with ${from} again`);
-    if (stage.stage === 'retire' && now[0] !== 'out') say(`still holds ${from}`);
-    if (stage.stage === 'retire' && now[1] !== 'signing') say(`is not signing with ${to}`);
+    for (const { of, is, says } of wanted[stage.stage] ?? []) {
+      const id = stage[of];
+      if (id !== null && !is.includes(standing(stage, id))) saying(problems, 'keys', stage.stage)(`${says} ${id}`);
+    }
   }
 }
 
