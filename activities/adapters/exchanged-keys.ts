@@ -189,11 +189,12 @@ type Count = ReturnType<ExchangedKeyPort['processes']>;
 
 /** Heartbeats are written by the database's clock, and judged by it. */
 async function countHolders({ db }: ExchangedKeysOptions, view: KeyView): Count {
-  const [rows, now] = [await listProcesses(db), await databaseNow(db)];
+  const [all, now] = [await listProcesses(db), await databaseNow(db)];
+  const rows = all.filter((row) => row.bundleDigest !== null);
   const verdict = judgeProcesses(rows, { bundleDigest: view.bundle.digest, publishedVersion: 0, now });
   return {
     verdict,
-    processes: live(rows, now).flatMap((row) => (row.bundleDigest === null ? [] : [{ ...nameOf(row), runs: row.bundleDigest }])),
+    processes: live(rows, now).map((row) => ({ ...nameOf(row), runs: row.bundleDigest })),
   };
 }
 

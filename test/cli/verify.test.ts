@@ -8,6 +8,7 @@ import type { ControlError } from '../../domain/errors.ts';
 import { hour } from '../../domain/time.ts';
 import type { StageFacts } from '../../pki/audit/evidence.ts';
 import { encodeEvidenceFile } from '../../pki/audit/evidence-file.ts';
+import { createKeyEvidence, type KeyStageFacts } from '../../pki/audit/key-evidence.ts';
 import { createBundle, encodeBundle } from '../../pki/bundle/index.ts';
 import { createDeployment, type FakeDeployment, now, type RunningApi, startApi } from '../api/support.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -116,6 +117,44 @@ describe('better-compute rotation evidence and verify', () => {
     const { io, ports } = offline();
     await assert.rejects(rotationVerifyRun({ ...verify, path: folder }, ports), refusal('AUDIT_TAMPERED', /overlap/));
     assert.deepEqual(io.stdout().match(/^verdict: .*$/gm), ['verdict: VALID, completed', 'verdict: NOT VALID, 2 problem(s)']);
+  });
+
+  it('H-17 judges the evidence of another key by the same pin, and names it', async () => {
+    const facts: KeyStageFacts = {
+      trustDomain: 'fleet.example',
+      rotationId: 'renew-ca/node/r',
+      key: 'ca',
+      subject: 'node',
+      stage: 'plan',
+      at: startedAt,
+      actor: 'system',
+      bundle: { digest: 'd'.repeat(64), generation: 4 },
+      keys: [{ id: '0a', state: 'signing', opensAt: null }],
+      from: '0a',
+      to: null,
+      processes: null,
+      overrides: [],
+    };
+    const writeKey = async (name: string, { signer }: ReturnType<typeof createAuditKey>): Promise<string> => {
+      const path = join(folder, name);
+      writeFileSync(
+        path,
+        encodeEvidenceFile({ auditKey: key.spki, documents: [await createKeyEvidence({ signer, facts, previous: null })] }),
+      );
+      return path;
+    };
+    const { io, ports } = offline();
+    const good = await writeKey('good.json', key);
+    await rotationVerifyRun({ ...verify, path: good }, ports);
+    assert.match(
+      io.stdout(),
+      /: exchange renew-ca\/node\/r of fleet\.example, node ca\n {2}plan .* 0a → .*\nverdict: VALID, in-progress\n$/,
+    );
+    const forged = await writeKey('forged.json', createAuditKey());
+    await assert.rejects(
+      rotationVerifyRun({ ...verify, path: forged }, offline().ports),
+      refusal('AUDIT_TAMPERED', /^the evidence does not hold: #1 is not signed by the audit key$/),
+    );
   });
 
   describe('the overlap of a demonstration', () => {

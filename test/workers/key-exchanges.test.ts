@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { activityInfo } from '@temporalio/activity';
+import type { Client } from '@temporalio/client';
 import { createKeyRotationPorts } from '../../activities/adapters/key-rotation.ts';
 import { createOverrideWriter } from '../../activities/adapters/rotation.ts';
 import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
@@ -32,6 +33,7 @@ import { createTlsFolder } from '../../workers/tls-folder.ts';
 import { type KeyRotationResult, keyWorkflowId, keyWorkflows } from '../../workflows/rotate-key/messages.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { type KeyHandle, untilKeyStatus } from '../workflows/key-rig.ts';
 import { type RunningWorkers, running } from '../workflows/rotation-rig.ts';
 
 const secret = 'a secret of at least thirty-two characters';
@@ -55,6 +57,8 @@ describe('exchanges of keys over real stores', function () {
   const tls = (name: string): string => readFileSync(join(home, name), 'utf8');
   let temporal: TestTemporal;
 
+  /** The api runs an earlier bundle than there is. */
+  let lags = false;
   /** The server's clock where it skips, never before the database's. */
   const clock = async (): Promise<number> => Math.max(await databaseNow(used.db), attemptTime());
 
@@ -86,7 +90,13 @@ describe('exchanges of keys over real stores', function () {
   async function beat(): Promise<void> {
     const row = { host: 'test', pid: 1, version: '', bundleDigest: null, bundleGeneration: null, trustVersionSeen: null };
     const current = bundle.current();
-    await recordHeartbeat(used.db, { ...row, id: 'api@test:1', kind: 'api', bundleDigest: bundleDigest(current), bundleGeneration: 1 });
+    await recordHeartbeat(used.db, {
+      ...row,
+      id: 'api@test:1',
+      kind: 'api',
+      bundleDigest: lags ? 'f'.repeat(64) : bundleDigest(current),
+      bundleGeneration: 1,
+    });
     await recordHeartbeat(used.db, { ...row, id: 'gateway/gw', kind: 'gateway', servingSerial: leafOf(tls('gateway.crt')).serial });
     await ageWorkloadKeys();
   }
@@ -146,6 +156,43 @@ describe('exchanges of keys over real stores', function () {
       [result.to],
     );
     assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'retire', 'confirm']);
+  });
+
+  it('R-06 a renewal whose workflow was terminated is taken up, by what the database knows of it', async () => {
+    const workflowId = keyWorkflowId('ca', 'internal');
+    const start = (client: Client): Promise<KeyHandle> =>
+      client.workflow.start<() => Promise<KeyRotationResult>>('renewCa', { workflowId, taskQueue: taskQueues.control, args: [] });
+    const first = await start(temporal.client);
+    const { rotationId, to } = await untilKeyStatus(first, ({ phase }) => phase === 'waiting-retire');
+    await first.terminate('by mistake');
+    const result = await (await start(temporal.skipping)).result();
+    assert.deepEqual([result.rotationId, result.to], [rotationId, to]);
+    assert.deepEqual(
+      bundle.current().internalCa.certificates.map(({ serial }) => serial),
+      [to],
+    );
+    assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'retire', 'confirm']);
+  });
+
+  it('R-05 H-02 an api that does not take the next ticket key is named; an abort takes that key out again', async () => {
+    const before = bundle.current();
+    lags = true;
+    const handle = await temporal.client.workflow.start<() => Promise<KeyRotationResult>>('rotateTicketKey', {
+      workflowId: keyWorkflowId('ticket', ''),
+      taskQueue: taskQueues.control,
+      args: [],
+    });
+    const { behind } = await untilKeyStatus(handle, (status) => status.behind !== null);
+    assert.equal(behind?.message, '1 of 1 process(es) do not run this bundle yet (api api@test:1)');
+    assert.notEqual(bundle.current().execTicketKeyNext, undefined);
+    lags = false;
+    await handle.executeUpdate('abort', { args: [{ actor: 'ann', reason: 'wrong week' }] });
+    const result = await handle.result();
+    assert.equal(result.outcome, 'aborted');
+    const { execTicketKey, execTicketKeyNext } = await bundle.refresh();
+    assert.deepEqual([execTicketKey?.spki, execTicketKeyNext], [before.execTicketKey?.spki, undefined]);
+    const stages = await stagesOf(result);
+    assert.deepEqual([stages[0], stages.at(-2), stages.at(-1)], ['plan', 'abort', 'confirm']);
   });
 
   it('R-04 the gateway certificate: another key for the same names, and no private key leaves the folder', async () => {
