@@ -109,7 +109,7 @@ describe('the gateway process', function () {
     assert.deepEqual(await used.db.query({ text: 'select 1 from control_processes' }), []);
   });
 
-  it('TLS-001, TLS-002, TLS-010, TLS-013 takes renewed files for both its ends without a restart, and keeps what it has for broken ones', async () => {
+  it('TLS-001, TLS-002, TLS-010, TLS-013, R-04 takes renewed files for both its ends without a restart, and keeps what it has for broken ones', async () => {
     const started = start({ BETTER_COMPUTE_TLS_INTERVAL_MS: '50', BETTER_COMPUTE_GATEWAY_REGION: 'eu-1' });
     const addresses = await ready(started);
     const port = Number(addresses['gateway']?.split(':')[1]);
@@ -121,14 +121,18 @@ describe('the gateway process', function () {
     };
     await write('internal-gateway', internal);
     await write('gateway', serving);
+    const reported = async (): Promise<string | undefined> =>
+      (await used.db.query<{ serial: string }>({ text: 'select serving_serial as serial from control_processes' }))[0]?.serial;
+    assert.notEqual(await reported(), undefined, 'it says from the start which one it presents');
     await eventually('a new handshake sees the new certificate', async () => (await serialOf(port)) === serving.serial);
+    await eventually('whoever exchanges it can see that', async () => (await reported()) === serving.serial);
     const logged = (message: string): Promise<unknown> => eventually(message, () => started.err.join('').includes(message));
     await logged('gateway internal certificate reloaded');
     await write('gateway', { ...broken, keyPem: serving.keyPem });
     await logged('Gateway serving certificate not reloaded: the private key does not belong to the certificate');
     await write('internal-gateway', { ...internal, keyPem: serving.keyPem });
     await logged('Gateway internal certificate not reloaded: the private key does not belong to the certificate');
-    assert.equal(await serialOf(port), serving.serial);
+    assert.deepEqual([await serialOf(port), await reported()], [serving.serial, serving.serial]);
     assert.equal(started.child.exitCode, null);
     assert.match(
       await (await fetch(`http://${addresses['metrics']}/metrics`)).text(),
