@@ -2,9 +2,9 @@
  * OpenSSH public keys, as blobs and as lines. Four kinds are taken: Ed25519 and P-256, each also in a security key. RSA keys
  * are read for their form, because a revocation list must be able to answer for a certificate over one; nothing here trusts them.
  */
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { createHash, type KeyObject } from 'node:crypto';
 import { pointOf, spkiOfPoint } from '../jose/ecdh.ts';
-import { publicKeyOf, spkiOf } from '../x509/index.ts';
+import { publicKeyOf, spkiOf, unsharedPublicKey } from '../x509/index.ts';
 import { ed25519KeyOfBytes } from './ed25519.ts';
 import { malformed, unsupported } from './refusals.ts';
 import { encodeString, isOneLine, SshReader } from './wire.ts';
@@ -139,14 +139,16 @@ export const encodeSshKeyLine = ({ type, blob }: Pick<SshPublicKey, 'type' | 'bl
 
 /** The SSH form of an Ed25519 or P-256 key, public or private. UNSUPPORTED for another kind. */
 export const sshKeyOf = (key: KeyObject): SshPublicKey => {
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
-  const parts = partsOf(publicKey);
+  const parts = partsOf(key);
   return parseSshKeyBlob(Buffer.concat(parts.map(encodeString)), 'key');
 };
 
 const partsOf = (key: KeyObject): (string | Uint8Array)[] => {
-  if (key.asymmetricKeyType === 'ed25519') return ['ssh-ed25519', Buffer.from(key.export({ format: 'jwk' }).x ?? '', 'base64url')];
-  if (key.asymmetricKeyType === 'ec' && key.asymmetricKeyDetails?.namedCurve === 'prime256v1')
+  if (key.asymmetricKeyType === 'ed25519') {
+    const { x = '' } = unsharedPublicKey(key).export({ format: 'jwk' });
+    return ['ssh-ed25519', Buffer.from(x, 'base64url')];
+  }
+  if (key.asymmetricKeyType === 'ec' && unsharedPublicKey(key).asymmetricKeyDetails?.namedCurve === 'prime256v1')
     return ['ecdsa-sha2-nistp256', 'nistp256', pointOf(spkiOf(key))];
   throw unsupported('key', `is ${key.asymmetricKeyType ?? key.type}, neither Ed25519 nor P-256`);
 };

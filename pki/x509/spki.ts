@@ -73,13 +73,25 @@ export const publicKeyOf = (spki: Uint8Array): KeyObject => {
   return key;
 };
 
+/**
+ * The public half as a key object that shares nothing with the one it came from.
+ *
+ * Reading the curve or the coordinates of a key locks it and allocates. A key that node generated shares its lock with the job that
+ * generated it, and the job takes that lock when it is collected: when the collection comes in that very allocation, the
+ * process waits for itself for ever (node 20; seen). An export of the DER holds no lock.
+ */
+export const unsharedPublicKey = (key: KeyObject): KeyObject => {
+  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  return createPublicKey({ key: publicKey.export({ format: 'der', type: 'spki' }), format: 'der', type: 'spki' });
+};
+
 /** The 91 bytes of a P-256 key, public or private; INVALID_INPUT for another kind of key. */
 export const spkiOf = (key: KeyObject): Uint8Array => {
-  if (key.asymmetricKeyType !== 'ec' || key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
+  const publicKey = key.asymmetricKeyType === 'ec' ? unsharedPublicKey(key) : null;
+  if (publicKey?.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
     throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, {
       details: { reason: 'not-p256' },
     });
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
   // The coordinates, not an export of the DER: that keeps the form in which the key came (compressed, explicit curve).
   const { x = '', y = '' } = publicKey.export({ format: 'jwk' });
   return parseP256Spki(Buffer.concat([prefix, Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]));
