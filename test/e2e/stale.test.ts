@@ -190,7 +190,9 @@ describe('what is older than the deployment', function () {
     });
   });
 
+  /** A command lives as long as the key that signed it, which here is shorter than the longest pause between two dials. */
   async function runsOn(node: string): Promise<void> {
+    await eventually(`${node} dials again`, async () => (await findStatus(stack.daemon(node).folder))?.state === 'connected', patienceMs);
     const { code, out, err } = await stack.betterCompute('commands', 'run', 'inventory.refresh', node, '--reason', 'test');
     assert.equal(code, 0, out + err);
   }
