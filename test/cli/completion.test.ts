@@ -54,7 +54,7 @@ describe('completion', () => {
     ['zsh', zshScript, ['-n', '/dev/stdin']],
     ['fish', fishScript, ['--no-execute', '/dev/stdin']],
   ] as const) {
-    it(`${shell} takes its script`, function () {
+    it(`${shell} takes its script (skipped where ${shell} is absent)`, function () {
       if (spawnSync(shell, ['--version']).error !== undefined) return this.skip();
       const { status, stderr } = spawnSync(shell, argv, { input: script(tree), encoding: 'utf8' });
       assert.deepEqual([status, stderr], [0, '']);

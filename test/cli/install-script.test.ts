@@ -104,7 +104,7 @@ describe('better-compute daemon install-script', () => {
     assert.ok(!io.stdout().includes('PRIVATE KEY') && !io.stdout().includes(secret));
   });
 
-  it('the unit passes systemd-analyze verify', function () {
+  it('the unit passes systemd-analyze verify (skipped where the command is absent)', function () {
     if (!has('systemd-analyze')) return void this.skip();
     const folder = scratchFolder();
     const dataDir = join(folder, 'data with "marks" and 100%');

@@ -71,7 +71,7 @@ describe('engines that are gone for 20 s', function () {
   });
 
   // Like the one before for whoever waits, so the short run leaves it out.
-  it('TRN-045 PostgreSQL dies and its port refuses for 20 s: sessions survive, commands wait, work goes on', async function () {
+  it('TRN-045 PostgreSQL dies and its port refuses for 20 s: sessions survive, commands wait, work goes on (nightly only: it takes minutes)', async function () {
     if (!nightly) this.skip();
     const before = await sessions();
     await refuseFor(stack.address('database').replace(/^.*:(\d+)\/.*$/, '$1'), () => process.kill(stack.pidOf('postgres'), 'SIGKILL'));

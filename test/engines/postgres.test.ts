@@ -83,7 +83,7 @@ describe('the embedded PostgreSQL', function () {
     assert.equal(statSync(dirname(pointerOf(home).data)).mode & 0o777, 0o700);
   });
 
-  it('works for root in a folder that no other user can enter', async function () {
+  it('works for root in a folder that no other user can enter (skipped for other users)', async function () {
     if (!root) this.skip();
     const home = join(scratchFolder(), 'home');
     assert.equal(statSync(dirname(home)).mode & 0o777, 0o700);
@@ -106,7 +106,7 @@ describe('the embedded PostgreSQL', function () {
     assert.deepEqual(await ask(second.url, 'select value from kept'), [{ value: 7 }]);
   });
 
-  it('ends a server whose keeper was killed, and takes its data over', async function () {
+  it('ends a server whose keeper was killed, and takes its data over (skipped where there is no Linux)', async function () {
     if (process.platform !== 'linux') this.skip();
     const home = openHome();
     const first = await start(home);

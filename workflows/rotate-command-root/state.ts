@@ -2,12 +2,10 @@
 import { ControlError } from '../../domain/errors.ts';
 import { LifecycleState } from '../shared/lifecycle-state.ts';
 import {
-  type AbortMessage,
   type ExcludeMessage,
   type ForceMessage,
   type Gate,
   type Phase,
-  parseAbort,
   parseExclude,
   parseForce,
   phases,
@@ -57,13 +55,6 @@ export class RotationState extends LifecycleState<Phase, Gate> {
     const message = parseExclude(value);
     this.assertRuns('exclude');
     this.assertRoom();
-    return message;
-  }
-
-  readAbort(value: unknown): AbortMessage {
-    const message = parseAbort(value);
-    this.assertRuns('abort');
-    this.assertMayAbort();
     return message;
   }
 

@@ -1,7 +1,7 @@
 /** What the exchange of a key remembers beyond what every rotation does: which key, from where to where, how far it is. */
 import { ControlError } from '../../domain/errors.ts';
 import { type ExchangedKey, exchanges, type RenewedCa } from '../../domain/rotation/key-exchanges.ts';
-import { type AbortMessage, parseAbort, type StartMessage } from '../shared/lifecycle-messages.ts';
+import type { StartMessage } from '../shared/lifecycle-messages.ts';
 import { LifecycleState } from '../shared/lifecycle-state.ts';
 import {
   type KeyForceMessage,
@@ -66,13 +66,6 @@ export class KeyRotationState extends LifecycleState<KeyPhase, KeyGate> {
   readForce(value: unknown): KeyForceMessage {
     const message = parseKeyForce(value);
     this.assertMayForce(message.phase);
-    return message;
-  }
-
-  readAbort(value: unknown): AbortMessage {
-    const message = parseAbort(value);
-    this.assertRuns('abort');
-    this.assertMayAbort();
     return message;
   }
 

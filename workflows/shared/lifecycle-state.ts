@@ -4,7 +4,16 @@
  * recorded. Losing this state loses a display, never safety.
  */
 import { ControlError } from '../../domain/errors.ts';
-import type { AbortMessage, Behind, Blocked, LifecycleStatus, Override, PauseMessage, StartMessage } from './lifecycle-messages.ts';
+import {
+  type AbortMessage,
+  type Behind,
+  type Blocked,
+  type LifecycleStatus,
+  type Override,
+  type PauseMessage,
+  parseAbort,
+  type StartMessage,
+} from './lifecycle-messages.ts';
 import type { Signed } from './shape.ts';
 
 /** More than this many overrides by hand is not a rotation any more; it also bounds the history. */
@@ -102,6 +111,14 @@ export abstract class LifecycleState<Phase extends string, Gate extends string> 
   }
 
   /** @throws ControlError INVALID_STATE once the rotation has ended */
+  /** @throws ControlError INVALID_INPUT; INVALID_STATE when it has ended or is beyond return */
+  readAbort(value: unknown): AbortMessage {
+    const message = parseAbort(value);
+    this.assertRuns('abort');
+    this.assertMayAbort();
+    return message;
+  }
+
   assertRuns(what: string): void {
     if (this.#rules.phases.indexOf(this.phase) < this.#rules.phases.length - 1) return;
     throw new ControlError('INVALID_STATE', `the rotation has ended (${this.ending ?? this.phase}): there is nothing to ${what}`, {

@@ -15,7 +15,7 @@ import { type Bench, createBench, type Run } from './harness.ts';
 
 const place = (object: string): string => `pkcs11:token=compute;object=${object}`;
 
-describe('SoftHSM 2: better-compute pki with keys in a token', function () {
+describe('SoftHSM 2: better-compute pki with keys in a token (skipped where it is not installed)', function () {
   this.timeout(120_000);
   let hsm: SoftHsm;
   let bench: Bench;

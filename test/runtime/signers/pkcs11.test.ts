@@ -15,7 +15,7 @@ import { now, refusal, secret, trustDomain } from '../../pki/support.ts';
 const input = Buffer.from('what is signed');
 const silent = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
 
-describe('SoftHSM 2: keys in a PKCS #11 token', function () {
+describe('SoftHSM 2: keys in a PKCS #11 token (skipped where it is not installed)', function () {
   this.timeout(60_000);
   let hsm: SoftHsm;
   const opened: RunningSigners[] = [];
