@@ -64,14 +64,14 @@ export function runStart(args: readonly string[], env: NodeJS.ProcessEnv): Start
   };
 }
 
-/** Processes that belong to a state folder: it stands on their command line or in their environment. */
+/** Processes that belong to a state folder, with their whole command lines: it stands there or in their environment. */
 export function processesOf(home: string): { pid: number; command: string }[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
     .flatMap((name) => {
       const command = readProc(name, 'cmdline');
       const belongs = command.includes(home) || readProc(name, 'environ').includes(home);
-      return belongs ? [{ pid: Number(name), command: command.replaceAll('\0', ' ').slice(0, 120) }] : [];
+      return belongs ? [{ pid: Number(name), command: command.replaceAll('\0', ' ') }] : [];
     });
 }
 
