@@ -82,6 +82,8 @@ async function measure(
   certificates: Certificates,
   { live = 500, arriving = 2_000, perSecond = 500 }: StormOptions,
 ): Promise<Felt> {
+  // A server inherits the cores of this process, which the storm before kept to the last one.
+  keepTo(`0-${cpus().length - 1}`, [process.pid]);
   const server = await BenchServer.start({ ...certificates.config, mode });
   const sessions = await openSessions(server.port, { count: live, leaves: certificates.leaves });
   const pacing = startPacing(sessions, perSecond);
@@ -118,11 +120,15 @@ async function measure(
 /** The load on the last core, where the storm gives way to the clock. False where that cannot be had. */
 function keepToLastCore(storm: number | undefined): boolean {
   if (storm === undefined || cpus().length < 2) return false;
-  const last = String(cpus().length - 1);
+  if (!keepTo(String(cpus().length - 1), [storm, process.pid])) return false;
+  setPriority(storm, constants.priority.PRIORITY_LOW);
+  return true;
+}
+
+/** @param cores as taskset reads them: `1`, `0-3` */
+function keepTo(cores: string, pids: readonly number[]): boolean {
   try {
-    for (const pid of [storm, process.pid])
-      execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', last, String(pid)], { stdio: 'ignore' });
-    setPriority(storm, constants.priority.PRIORITY_LOW);
+    for (const pid of pids) execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', cores, String(pid)], { stdio: 'ignore' });
     return true;
   } catch {
     return false;
