@@ -21,6 +21,8 @@ export const purposes = Object.freeze({
   x509pop: ['challenge', 'csr'],
   'batch-approval': ['batch_id', 'root', 'size', 'not_after_ms', 'trust_domain'],
   'approver-set': ['epoch', 'set_sha256', 'trust_domain'],
+  // What k approvers answer for when a rotation is forced, leaves a node behind or is aborted while a quorum is set (H-08).
+  'rotation-override': ['rotation_id', 'kind', 'subject', 'reason', 'trust_domain'],
   'workload-token': ['request_id', 'instance_id', 'audience', 'epk'],
   event: ['body'],
   discovery: ['body'],

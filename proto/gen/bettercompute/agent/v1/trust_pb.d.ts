@@ -60,14 +60,19 @@ export declare type TrustBundle = Message<"bettercompute.agent.v1.TrustBundle"> 
   unbatchedDestructivePerHour: number;
 
   /**
-   * Of the previous set, under this one.
+   * Of the previous set and of this one, under this one.
    *
    * @generated from field: repeated bettercompute.agent.v1.ApproverSetSignature approver_set_signatures = 7;
    */
   approverSetSignatures: ApproverSetSignature[];
 
   /**
-   * Numbers the quorum fields apart from version (TRUST-024).
+   * Numbers the quorum fields apart from version (TRUST-024). A daemon that holds set H at epoch e takes (N, e') only when e' > e and
+   * at least H's threshold of H's own keys signed (e', N, its own trust domain). That holds for N = H too: an unchanged set moves to a
+   * higher epoch with its own signatures, and is otherwise kept at e without a word. The same set at the same epoch needs nothing.
+   * Another set is refused as stale-epoch (e' <= e) or approver-set-unsigned; the held set stays and the rest of the bundle applies. A
+   * daemon without approver keys takes the first set as it comes, or only the one it is pinned to (pin-mismatch), and never at or below an
+   * epoch that it held. Before that, it walks approver_set_changes by the same rule (APPR-008 to APPR-019, APPR-034).
    *
    * @generated from field: uint64 approver_set_epoch = 8;
    */
@@ -86,6 +91,14 @@ export declare type TrustBundle = Message<"bettercompute.agent.v1.TrustBundle"> 
    * @generated from field: repeated bettercompute.agent.v1.RemovedRoot removed_roots = 10;
    */
   removedRoots: RemovedRoot[];
+
+  /**
+   * The last 16 changes of the approver set, newest last, for a daemon that missed some: it takes them one by one, from the epoch it holds,
+   * each under the rule at approver_set_epoch, and then the set of this bundle. A change it cannot verify is passed over.
+   *
+   * @generated from field: repeated bettercompute.agent.v1.ApproverSetChange approver_set_changes = 11;
+   */
+  approverSetChanges: ApproverSetChange[];
 };
 
 /**
@@ -93,6 +106,61 @@ export declare type TrustBundle = Message<"bettercompute.agent.v1.TrustBundle"> 
  * Use `create(TrustBundleSchema)` to create a new message.
  */
 export declare const TrustBundleSchema: GenMessage<TrustBundle>;
+
+/**
+ * One approver set that was in force, with what introduced it.
+ *
+ * @generated from message bettercompute.agent.v1.ApproverSetChange
+ */
+export declare type ApproverSetChange = Message<"bettercompute.agent.v1.ApproverSetChange"> & {
+  /**
+   * Of this set.
+   *
+   * @generated from field: uint64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * As approver_keys; empty when the quorum was removed.
+   *
+   * @generated from field: repeated bettercompute.agent.v1.ApproverKey keys = 2;
+   */
+  keys: ApproverKey[];
+
+  /**
+   * As approver_threshold.
+   *
+   * @generated from field: uint32 threshold = 3;
+   */
+  threshold: number;
+
+  /**
+   * As quorum_tiers.
+   *
+   * @generated from field: repeated bettercompute.agent.v1.QuorumTier tiers = 4;
+   */
+  tiers: QuorumTier[];
+
+  /**
+   * As in the bundle.
+   *
+   * @generated from field: uint32 unbatched_destructive_per_hour = 5;
+   */
+  unbatchedDestructivePerHour: number;
+
+  /**
+   * Of the set before it, and of its own approvers, under this one.
+   *
+   * @generated from field: repeated bettercompute.agent.v1.ApproverSetSignature signatures = 6;
+   */
+  signatures: ApproverSetSignature[];
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.ApproverSetChange.
+ * Use `create(ApproverSetChangeSchema)` to create a new message.
+ */
+export declare const ApproverSetChangeSchema: GenMessage<ApproverSetChange>;
 
 /**
  * Why a command root is no longer listed. A daemon accepts the removal of a root it holds only if the root never
@@ -191,7 +259,7 @@ export declare type QuorumTier = Message<"bettercompute.agent.v1.QuorumTier"> & 
 export declare const QuorumTierSchema: GenMessage<QuorumTier>;
 
 /**
- * One signature of the previous approvers under this set.
+ * One signature under an approver set and its epoch (purpose approver-set): of the approvers before it, or of its own.
  *
  * @generated from message bettercompute.agent.v1.ApproverSetSignature
  */

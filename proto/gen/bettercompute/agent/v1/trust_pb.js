@@ -9,7 +9,7 @@ import { file_bettercompute_common_v1_common } from "../../common/v1/common_pb.j
  * Describes the file bettercompute/agent/v1/trust.proto.
  */
 export const file_bettercompute_agent_v1_trust = /*@__PURE__*/
-  fileDesc("CiJiZXR0ZXJjb21wdXRlL2FnZW50L3YxL3RydXN0LnByb3RvEhZiZXR0ZXJjb21wdXRlLmFnZW50LnYxIqwDCgtUcnVzdEJ1bmRsZRIPCgd2ZXJzaW9uGAEgASgEEhUKDWNvbW1hbmRfcm9vdHMYAiADKAwSOgoNYXBwcm92ZXJfa2V5cxgDIAMoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQXBwcm92ZXJLZXkSGgoSYXBwcm92ZXJfdGhyZXNob2xkGAQgASgNEjgKDHF1b3J1bV90aWVycxgFIAMoCzIiLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuUXVvcnVtVGllchImCh51bmJhdGNoZWRfZGVzdHJ1Y3RpdmVfcGVyX2hvdXIYBiABKA0STQoXYXBwcm92ZXJfc2V0X3NpZ25hdHVyZXMYByADKAsyLC5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkFwcHJvdmVyU2V0U2lnbmF0dXJlEhoKEmFwcHJvdmVyX3NldF9lcG9jaBgIIAEoBBIUCgx0cnVzdF9kb21haW4YCSABKAkSOgoNcmVtb3ZlZF9yb290cxgKIAMoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuUmVtb3ZlZFJvb3QiYwoLUmVtb3ZlZFJvb3QSDgoGc2hhMjU2GAEgASgMEhYKDnN3aXRjaGVkX2F0X21zGAIgASgEEhUKDXJlbW92ZWRfYXRfbXMYAyABKAQSFQoNZm9yY2VkX3JlYXNvbhgEIAEoCSIsCgtBcHByb3ZlcktleRILCgNraWQYASABKAkSEAoIc3BraV9kZXIYAiABKAwiNwoKUXVvcnVtVGllchIWCg5tYXhfc2NvcGVfc2l6ZRgBIAEoDRIRCgl0aHJlc2hvbGQYAiABKA0iMAoUQXBwcm92ZXJTZXRTaWduYXR1cmUSCwoDa2lkGAEgASgJEgsKA3NpZxgCIAEoDCJYChFTaWduZWRUcnVzdEJ1bmRsZRIMCgRib2R5GAEgASgMEjUKCXNpZ25hdHVyZRgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZWIGcHJvdG8z", [file_bettercompute_common_v1_common]);
+  fileDesc("CiJiZXR0ZXJjb21wdXRlL2FnZW50L3YxL3RydXN0LnByb3RvEhZiZXR0ZXJjb21wdXRlLmFnZW50LnYxIvUDCgtUcnVzdEJ1bmRsZRIPCgd2ZXJzaW9uGAEgASgEEhUKDWNvbW1hbmRfcm9vdHMYAiADKAwSOgoNYXBwcm92ZXJfa2V5cxgDIAMoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQXBwcm92ZXJLZXkSGgoSYXBwcm92ZXJfdGhyZXNob2xkGAQgASgNEjgKDHF1b3J1bV90aWVycxgFIAMoCzIiLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuUXVvcnVtVGllchImCh51bmJhdGNoZWRfZGVzdHJ1Y3RpdmVfcGVyX2hvdXIYBiABKA0STQoXYXBwcm92ZXJfc2V0X3NpZ25hdHVyZXMYByADKAsyLC5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkFwcHJvdmVyU2V0U2lnbmF0dXJlEhoKEmFwcHJvdmVyX3NldF9lcG9jaBgIIAEoBBIUCgx0cnVzdF9kb21haW4YCSABKAkSOgoNcmVtb3ZlZF9yb290cxgKIAMoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuUmVtb3ZlZFJvb3QSRwoUYXBwcm92ZXJfc2V0X2NoYW5nZXMYCyADKAsyKS5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkFwcHJvdmVyU2V0Q2hhbmdlIoUCChFBcHByb3ZlclNldENoYW5nZRINCgVlcG9jaBgBIAEoBBIxCgRrZXlzGAIgAygLMiMuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5BcHByb3ZlcktleRIRCgl0aHJlc2hvbGQYAyABKA0SMQoFdGllcnMYBCADKAsyIi5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLlF1b3J1bVRpZXISJgoedW5iYXRjaGVkX2Rlc3RydWN0aXZlX3Blcl9ob3VyGAUgASgNEkAKCnNpZ25hdHVyZXMYBiADKAsyLC5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkFwcHJvdmVyU2V0U2lnbmF0dXJlImMKC1JlbW92ZWRSb290Eg4KBnNoYTI1NhgBIAEoDBIWCg5zd2l0Y2hlZF9hdF9tcxgCIAEoBBIVCg1yZW1vdmVkX2F0X21zGAMgASgEEhUKDWZvcmNlZF9yZWFzb24YBCABKAkiLAoLQXBwcm92ZXJLZXkSCwoDa2lkGAEgASgJEhAKCHNwa2lfZGVyGAIgASgMIjcKClF1b3J1bVRpZXISFgoObWF4X3Njb3BlX3NpemUYASABKA0SEQoJdGhyZXNob2xkGAIgASgNIjAKFEFwcHJvdmVyU2V0U2lnbmF0dXJlEgsKA2tpZBgBIAEoCRILCgNzaWcYAiABKAwiWAoRU2lnbmVkVHJ1c3RCdW5kbGUSDAoEYm9keRgBIAEoDBI1CglzaWduYXR1cmUYAiABKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmViBnByb3RvMw", [file_bettercompute_common_v1_common]);
 
 /**
  * Describes the message bettercompute.agent.v1.TrustBundle.
@@ -19,37 +19,44 @@ export const TrustBundleSchema = /*@__PURE__*/
   messageDesc(file_bettercompute_agent_v1_trust, 0);
 
 /**
+ * Describes the message bettercompute.agent.v1.ApproverSetChange.
+ * Use `create(ApproverSetChangeSchema)` to create a new message.
+ */
+export const ApproverSetChangeSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_trust, 1);
+
+/**
  * Describes the message bettercompute.agent.v1.RemovedRoot.
  * Use `create(RemovedRootSchema)` to create a new message.
  */
 export const RemovedRootSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_trust, 1);
+  messageDesc(file_bettercompute_agent_v1_trust, 2);
 
 /**
  * Describes the message bettercompute.agent.v1.ApproverKey.
  * Use `create(ApproverKeySchema)` to create a new message.
  */
 export const ApproverKeySchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_trust, 2);
+  messageDesc(file_bettercompute_agent_v1_trust, 3);
 
 /**
  * Describes the message bettercompute.agent.v1.QuorumTier.
  * Use `create(QuorumTierSchema)` to create a new message.
  */
 export const QuorumTierSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_trust, 3);
+  messageDesc(file_bettercompute_agent_v1_trust, 4);
 
 /**
  * Describes the message bettercompute.agent.v1.ApproverSetSignature.
  * Use `create(ApproverSetSignatureSchema)` to create a new message.
  */
 export const ApproverSetSignatureSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_trust, 4);
+  messageDesc(file_bettercompute_agent_v1_trust, 5);
 
 /**
  * Describes the message bettercompute.agent.v1.SignedTrustBundle.
  * Use `create(SignedTrustBundleSchema)` to create a new message.
  */
 export const SignedTrustBundleSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_trust, 5);
+  messageDesc(file_bettercompute_agent_v1_trust, 6);
 
