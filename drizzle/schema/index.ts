@@ -3,11 +3,13 @@
  * database, column by column, so that neither changes alone. Constraints, indexes and fill factors live in the migrations only.
  */
 export { auditCheckpoints, auditCounter, auditEvents } from './audit.ts';
+export { approverSetChanges, commandBatchApprovals, commandBatches, commandBatchMembers, commandBatchScope, tenants } from './batches.ts';
 export { commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
 export { joinTokens, renewReplays } from './join.ts';
 export { nodeCerts, nodes, revocationCounter, sites } from './nodes.ts';
 export { bundleFreshness, controlProcesses, pkiBundle, workerCerts } from './processes.ts';
 export { rotationEvidence, rotationOverrides } from './rotations.ts';
 export { nodePresence, nodeSessions } from './sessions.ts';
+export { sshCertificates } from './ssh.ts';
 export { trustBundleHistory, trustBundleState } from './trust.ts';
 export { workloadInstances, workloadIssuers } from './workload.ts';

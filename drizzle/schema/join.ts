@@ -13,6 +13,7 @@ export const joinTokens = pgTable('join_tokens', {
   usedAt: instantColumn('used_at'),
   usedByNode: text('used_by_node'),
   usedCsrSha256: bytea('used_csr_sha256'),
+  tenantId: text('tenant_id').notNull().default('default'),
 });
 
 export const renewReplays = pgTable('renew_replays', {

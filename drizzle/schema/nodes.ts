@@ -23,6 +23,7 @@ export const nodes = pgTable('nodes', {
   specSignature: bytea('spec_signature'),
   specSignerRoot: text('spec_signer_root'),
   specSignerNotAfter: instantColumn('spec_signer_not_after'),
+  tenantId: text('tenant_id').notNull().default('default'),
 });
 
 export const nodeCerts = pgTable(

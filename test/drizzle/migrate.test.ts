@@ -30,6 +30,20 @@ describe('migrations', () => {
     }
   });
 
+  it('BAT-002 QUO-015 QUO-021 BAT-046 BAT-053 the quorum module owns its tables, by migrations of the names the rules give', async () => {
+    const names = (await readMigrations()).map((migration) => migration.name);
+    const named = ['0001_batches', '0002_payload_digest', '0005_batch_request', '0007_leaf_payload', '0008_batch_agent'];
+    for (const name of named) assert.ok(names.includes(`quorum/${name}`), name);
+    const tables = Object.values(schema).map((table) => getTableName(table));
+    for (const table of ['command_batches', 'command_batch_scope', 'command_batch_members', 'command_batch_approvals'])
+      assert.ok(tables.includes(table), table);
+    const columnsOf = (table: (typeof schema)[keyof typeof schema]) => Object.values(getTableColumns(table)).map((column) => column.name);
+    assert.ok(columnsOf(schema.commandBatchScope).includes('payload_sha256') && columnsOf(schema.commandBatchMembers).includes('payload_sha256'));
+    assert.ok(columnsOf(schema.commandBatchScope).includes('payload_value') && columnsOf(schema.commandBatchScope).includes('payload_type_url'));
+    const batches = columnsOf(schema.commandBatches);
+    for (const column of ['request_digest', 'created_by_agent', 'delegation_id']) assert.ok(batches.includes(column), column);
+  });
+
   it('run once, however many processes start together', async function () {
     this.timeout(30_000);
     const database = await (await sharedServer()).createEmpty();
