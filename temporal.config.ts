@@ -28,12 +28,16 @@ export const workflowIds = Object.freeze({
   rotateWorkloadKey: 'rotate-workload-key',
   revokeIdentity: (nodeId: string): string => `node/${nodeId}/revoke`,
   runCommand: (unique: string): string => `command/${unique}`,
+  rebootNodes: (unique: string): string => `reboot/${unique}`,
+  approveBatch: (batchId: string): string => `batch/${batchId}`,
+  rotateApproverSet: 'rotate-approver-set',
 } as const);
 
 export const scheduleIds = Object.freeze({
   resign: 'bc-resign',
   reconcileCommands: 'bc-reconcile-commands',
   checkpointAudit: 'bc-checkpoint-audit',
+  reconcileBatches: 'bc-reconcile-batches',
 } as const);
 
 /** Name → Temporal type; the setup registers them, and workers refuse to start where one is missing. */

@@ -6,6 +6,8 @@ import type { Executor } from '../drizzle/client.ts';
 import type { ServiceLog } from './log.ts';
 
 export const gatewayChannel = 'bc_gateway';
+/** Nodes whose desired state changed; the same payloads. */
+export const specChannel = 'bc_spec';
 /** PostgreSQL refuses payloads of 8,000 bytes and more (B68). */
 export const maxPayloadBytes = 7_900;
 /** Instead of a list that would not fit: read everything. */
@@ -63,4 +65,9 @@ export function createPoker({ db, log, intervalMs = 10 }: PokerOptions): Poker {
       await send();
     },
   };
+}
+
+/** Tells the gateways that the desired state of these nodes changed. @throws when the database does not answer */
+export async function announceSpecs(db: Executor, nodeIds: readonly string[]): Promise<void> {
+  await db.query({ name: 'announce-specs', text: 'select pg_notify($1, $2)' }, [specChannel, pokePayload(new Set(nodeIds))]);
 }

@@ -14,6 +14,8 @@ const othersMayEnter = 0o077;
 export interface WriteOptions {
   /** Keeps what was there under `<path>.previous`, for a person to go back to; never read by the daemon itself. */
   readonly keepPrevious?: boolean;
+  /** Called when the new content is durable beside the file and the file is still the old one. */
+  readonly beforeRename?: () => void;
 }
 
 /** Replaces `path`; when it returns, the content survives a power cut. */
@@ -22,6 +24,7 @@ export async function writeDurably(path: string, content: string | Uint8Array, o
   try {
     await writeSynced(temporary, content);
     if (options.keepPrevious === true) await keepPrevious(path);
+    options.beforeRename?.();
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });

@@ -79,7 +79,11 @@ const bigint = z
 const id = z.string().refine(isCommandId);
 const ms = z.number().int();
 const note = z.record(z.string(), z.string());
-const known = { id, kind: z.string(), digest: z.string().length(64), seq: bigint, expiresAtMs: ms };
+const claim = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('leaf'), leaf: z.string().length(64), notAfterMs: ms }),
+  z.object({ kind: z.literal('slot'), atMs: ms }),
+]);
+const known = { id, kind: z.string(), digest: z.string().length(64), seq: bigint, expiresAtMs: ms, claim: claim.exactOptional() };
 
 const entry = z.discriminatedUnion('state', [
   z.object({ ...known, state: z.literal('received'), body: bytes }),

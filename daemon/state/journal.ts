@@ -5,13 +5,15 @@
  *   1. A record is durable before anything that depends on it happens: received before the acknowledgement, started before the
  *      effect, finished before the result is sent.
  *   2. A command id is never accepted for two bodies; the same body again is a duplicate and starts nothing.
- *   3. A command leaves the journal only when signed statements prove, durably, that its expiry is past: no later word about the
+ *   3. What a command used up of a quorum is part of the record that accepts it.
+ *   4. A command leaves the journal only when signed statements prove, durably, that its expiry is past: no later word about the
  *      time can make it acceptable again.
  *
  * The rules are here, over records; where records are kept is a port (journal-files.ts on a machine, memory in a simulated fleet).
  */
 import { ControlError, isControlError } from '../../domain/errors.ts';
 import { day, hour } from '../../domain/time.ts';
+import type { ClaimHolder, QuorumClaim } from '../quorum/claims.ts';
 import { type CrashHook, neverCrash } from './crash-points.ts';
 
 export interface AcceptedCommand {
@@ -23,6 +25,8 @@ export interface AcceptedCommand {
   readonly expiresAtMs: number;
   /** The signed CommandBody. */
   readonly body: Uint8Array;
+  /** What it used up of a quorum; absent for most. */
+  readonly claim?: QuorumClaim;
 }
 
 /** What a handler wants to find again after a crash, such as the boot id before a reboot. */
@@ -34,6 +38,7 @@ interface Known {
   readonly digest: string;
   readonly seq: bigint;
   readonly expiresAtMs: number;
+  readonly claim?: QuorumClaim;
 }
 
 export type JournalEntry = Known &
@@ -130,6 +135,11 @@ export class Journal {
       .sort((a, b) => Number(a.seq - b.seq));
   }
 
+  /** What used up a leaf or a slot, and what it used. */
+  claims(): (ClaimHolder & { readonly claim: QuorumClaim })[] {
+    return [...this.#entries.values()].flatMap(({ id, digest, claim }) => (claim === undefined ? [] : [{ commandId: id, digest, claim }]));
+  }
+
   async received(command: AcceptedCommand): Promise<void> {
     this.#crash('before-received');
     await this.#write({ type: 'received', command }, 'received-unsynced');
@@ -223,7 +233,14 @@ function isForgettable(entry: JournalEntry, floorMs: number): boolean {
   return entry.state === 'finished' && floorMs > Math.max(entry.expiresAtMs, entry.finishedAtMs) + unconfirmedMs;
 }
 
-const known = ({ id, kind, digest, seq, expiresAtMs }: Known): Known => ({ id, kind, digest, seq, expiresAtMs });
+const known = ({ id, kind, digest, seq, expiresAtMs, claim }: Known): Known => ({
+  id,
+  kind,
+  digest,
+  seq,
+  expiresAtMs,
+  ...(claim === undefined ? {} : { claim }),
+});
 
 function nextEntry(
   entries: ReadonlyMap<string, JournalEntry>,

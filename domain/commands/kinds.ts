@@ -2,6 +2,8 @@
  * The command kinds (KIND-002, KIND-003): one table for the server and the daemon. A kind that is not here does not exist;
  * the daemon answers UNSUPPORTED.
  */
+import type { SubjectRule } from '../batch/subjects.ts';
+
 export type NodeRole = 'node' | 'site' | 'ramdisk' | 'node-tenant';
 export type Lane = 'control' | 'power' | 'bulk';
 
@@ -11,6 +13,8 @@ export interface CommandKindSpec {
   readonly lane: Lane;
   /** Needs an approved batch once a quorum is set. */
   readonly destructive: boolean;
+  /** What a command of this kind acts on, as approvers read it (QUO-028). */
+  readonly subject: SubjectRule;
   /** From the start on the machine to the last moment a result counts. */
   readonly timeoutMs: number;
   /** Running it twice does no harm; otherwise a lost end is reported as interrupted and never repeated. */

@@ -82,8 +82,6 @@ async function measure(
   certificates: Certificates,
   { live = 500, arriving = 2_000, perSecond = 500 }: StormOptions,
 ): Promise<Felt> {
-  // A server inherits the cores of this process, which the storm before kept to the last one.
-  keepTo(`0-${cpus().length - 1}`, [process.pid]);
   const server = await BenchServer.start({ ...certificates.config, mode });
   const sessions = await openSessions(server.port, { count: live, leaves: certificates.leaves });
   const pacing = startPacing(sessions, perSecond);
@@ -106,6 +104,8 @@ async function measure(
   client.disconnect();
   await once(client, 'exit');
   await server.stop();
+  // The next server, and the figures after this one, inherit the cores of this process.
+  keepTo(`0-${cpus().length - 1}`, [process.pid]);
   return {
     calmP99: percentile(calm, 99),
     stormP99: percentile(stormed, 99),

@@ -34,7 +34,7 @@ describe('migrations', () => {
     const names = (await readMigrations()).map((migration) => migration.name);
     const named = ['0001_batches', '0002_payload_digest', '0005_batch_request', '0007_leaf_payload', '0008_batch_agent'];
     for (const name of named) assert.ok(names.includes(`quorum/${name}`), name);
-    const tables = Object.values(schema).map((table) => getTableName(table));
+    const tables: string[] = Object.values(schema).map((table) => getTableName(table));
     for (const table of ['command_batches', 'command_batch_scope', 'command_batch_members', 'command_batch_approvals'])
       assert.ok(tables.includes(table), table);
     const columnsOf = (table: (typeof schema)[keyof typeof schema]) => Object.values(getTableColumns(table)).map((column) => column.name);

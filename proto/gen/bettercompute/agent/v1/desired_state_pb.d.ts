@@ -79,11 +79,18 @@ export declare type AccessSpec = Message<"bettercompute.agent.v1.AccessSpec"> & 
   jwks: string[];
 
   /**
-   * OpenSSH key revocation list.
+   * OpenSSH key revocation list; empty: nothing is revoked.
    *
    * @generated from field: bytes ssh_krl = 2;
    */
   sshKrl: Uint8Array;
+
+  /**
+   * The break-glass authority, one line of OpenSSH form; never the sandbox authority (SSH-007). Empty: nobody is let in by certificate.
+   *
+   * @generated from field: string ssh_user_ca = 3;
+   */
+  sshUserCa: string;
 };
 
 /**
