@@ -119,7 +119,7 @@ const expire = {
   name: 'commands-expire',
   text: `with due as (
            select c.id from node_commands c left join unnest($2::text[], $3::bigint[]) as k(kind, timeout_ms) on k.kind = c.kind
-           where c.state < 2 and c.deadline < $1
+           where c.state < 2 and c.deadline < $1 and c.not_before < 'infinity'
              and c.deadline + make_interval(secs => (case c.state when 1 then coalesce(k.timeout_ms, 0) else 0 end + $4::bigint) / 1000.0) < $1
            order by c.deadline limit $5 for no key update of c skip locked)
          update node_commands c set state = ${commandStates.expired}, finished_at = $1,

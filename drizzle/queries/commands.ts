@@ -18,12 +18,13 @@ export interface NewCommand {
   readonly lane: string;
   readonly body: Uint8Array;
   readonly bodySha256: Uint8Array;
+  /** Empty while it is held: nothing is signed before its release; then signerRoot is '' and signerNotAfter -Infinity. */
   readonly signature: Uint8Array;
   readonly signerRoot: string;
   readonly signerNotAfter: number;
   readonly batchId: string | null;
   readonly requestedBy: string;
-  /** -Infinity: now. In the future: the command stays out of the log until it is due. */
+  /** -Infinity: now. In the future: the command stays out of the log until it is due. Infinity: until somebody releases it. */
   readonly notBefore: number;
   readonly deadline: number;
   readonly createdAt: number;
@@ -36,10 +37,13 @@ export interface NewCommand {
 export const isPublished = (root: string): string =>
   `coalesce(${root} = any((select t.roots from trust_bundle_state t where t.id = 1 and t.version > 0)::text[]), true)`;
 
+/** It waits for the approval of its batch: unsigned, out of every read that looks for work, until it is released. */
+export const isHeld = (notBefore: string): string => `${notBefore}::timestamptz = 'infinity'`;
+
 const one = {
   name: 'commands-append-one',
   text: `with raised as (update node_queue q set next_seq = q.next_seq + 1 where q.node_id = $1 and q.generation = $2
-             and not exists (select from node_commands k where k.id = $3) and ${isPublished('$9')} returning q.next_seq)
+             and not exists (select from node_commands k where k.id = $3) and (${isHeld('$12')} or ${isPublished('$9')}) returning q.next_seq)
          insert into node_commands (node_id, seq, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id,
            requested_by, not_before, deadline, created_at)
          select $1, case when $12::timestamptz > $14 then -next_seq else next_seq end, $3, $4, $5, $6, $7, $8, $9, $10, $11, $15, $12, $13, $14
@@ -54,7 +58,7 @@ const many = {
              as i(node_id, generation, id, kind, lane, body, body_sha256, signature, signer_root, signer_not_after, batch_id, not_before, deadline,
                created_at, requested_by, place)),
          wanted as (select i.* from input i where i.id <> all (array(select k.id from node_commands k where k.id = any($3)))
-           and ${isPublished('i.signer_root')}),
+           and (${isHeld('i.not_before')} or ${isPublished('i.signer_root')})),
          asked as (select node_id, generation, count(*) as commands from wanted group by node_id, generation),
          locked as (
            select q.node_id, q.generation from node_queue q join asked a on a.node_id = q.node_id and a.generation = q.generation
@@ -81,8 +85,8 @@ export async function appendCommands(db: Executor, commands: readonly NewCommand
   return new Set(rows.map((row) => row.id));
 }
 
-/** Names, because a text array cannot say "null" by a Date of -Infinity. */
-const notBeforeText = (ms: number): string => (ms === -Infinity ? '-infinity' : new Date(ms).toISOString());
+/** In words, because a Date cannot say it. */
+const instantOf = (ms: number): string | Date => (Number.isFinite(ms) ? instant(ms) : ms > 0 ? 'infinity' : '-infinity');
 
 const appendOne = (c: NewCommand): unknown[] => [
   c.nodeId,
@@ -94,9 +98,9 @@ const appendOne = (c: NewCommand): unknown[] => [
   c.bodySha256,
   c.signature,
   c.signerRoot,
-  instant(c.signerNotAfter),
+  instantOf(c.signerNotAfter),
   c.batchId,
-  notBeforeText(c.notBefore),
+  instantOf(c.notBefore),
   instant(c.deadline),
   instant(c.createdAt),
   c.requestedBy,
@@ -112,9 +116,9 @@ const appendMany = (list: readonly NewCommand[]): unknown[] => [
   list.map((c) => c.bodySha256),
   list.map((c) => c.signature),
   list.map((c) => c.signerRoot),
-  list.map((c) => instant(c.signerNotAfter)),
+  list.map((c) => instantOf(c.signerNotAfter)),
   list.map((c) => c.batchId),
-  list.map((c) => notBeforeText(c.notBefore)),
+  list.map((c) => instantOf(c.notBefore)),
   list.map((c) => instant(c.deadline)),
   list.map((c) => instant(c.createdAt)),
   list.map((c) => c.requestedBy),
@@ -136,6 +140,7 @@ export interface StoredCommand {
   readonly deadline: number;
   readonly state: CommandStateNumber;
   readonly rejectReason: string | null;
+  readonly batchId: string | null;
   readonly createdAt: number;
   readonly ackedAt: number | null;
   readonly finishedAt: number | null;
@@ -150,7 +155,7 @@ export interface StoredCommand {
 
 const storedColumns = `c.id, c.node_id as "nodeId", c.seq, c.kind, c.lane, c.body, c.body_sha256 as "bodySha256", c.signature,
   c.signer_root as "signerRoot", c.signer_not_after as "signerNotAfter", c.requested_by as "requestedBy", c.not_before as "notBefore",
-  c.deadline, c.state, c.reject_reason as "rejectReason", c.created_at as "createdAt", c.acked_at as "ackedAt", c.finished_at as "finishedAt",
+  c.deadline, c.state, c.reject_reason as "rejectReason", c.batch_id as "batchId", c.created_at as "createdAt", c.acked_at as "ackedAt", c.finished_at as "finishedAt",
   r.outcome, r.payload, r.error_code as "errorCode", r.error_message as "errorMessage", r.started_at as "startedAt"`;
 
 const find = {
@@ -166,7 +171,8 @@ export async function readCommands(db: Executor, ids: readonly string[]): Promis
 
 const release = {
   name: 'commands-release',
-  text: `with due as (select node_id, seq, id from node_commands where state = 0 and seq < 0 and not_before <= $1 order by node_id, not_before, seq desc
+  text: `with due as (select node_id, seq, id from node_commands where state = 0 and seq < 0 and not_before < 'infinity' and not_before <= $1
+                      order by node_id, not_before, seq desc
                       limit $2 for no key update skip locked),
          locked as (select q.node_id from node_queue q where q.node_id in (select node_id from due) order by q.node_id for no key update),
          raised as (update node_queue q set next_seq = q.next_seq + d.commands
@@ -189,7 +195,7 @@ export interface ResignCandidate {
 
 const candidates = {
   name: 'commands-resign-read',
-  text: `select id, body from node_commands where state < 2 and id > $1
+  text: `select id, body from node_commands where state < 2 and id > $1 and not_before < 'infinity'
            and (signer_root = $2 or signer_not_after < $3 or ($5 and not ${isPublished('signer_root')})) order by id limit $4`,
 };
 

@@ -109,6 +109,20 @@ export async function findStoredSpec(db: Executor, nodeId: string): Promise<Stor
   return (await db.query<StoredSpec>(readSpec, [nodeId]))[0];
 }
 
+const newerSpecs = {
+  name: 'nodes-newer-specs',
+  text: `select n.id as "nodeId", n.generation, n.spec_body as body, n.spec_signature as signature
+         from unnest($1::text[], $2::bigint[]) as held(id, generation) join nodes n on n.id = held.id
+         where n.generation > held.generation and n.spec_body is not null and n.spec_signature is not null`,
+};
+
+/** Of these nodes, the signed specs of those whose generation is above the one that is named. */
+export const findNewerSpecs = (
+  db: Executor,
+  held: readonly { readonly nodeId: string; readonly generation: number }[],
+): Promise<{ nodeId: string; generation: number; body: Uint8Array; signature: Uint8Array }[]> =>
+  db.query(newerSpecs, [held.map(({ nodeId }) => nodeId), held.map(({ generation }) => generation)]);
+
 const replaceCapabilities = {
   name: 'nodes-capabilities',
   text: `update nodes set labels = next.labels, updated_at = $3
