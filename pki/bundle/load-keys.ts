@@ -1,7 +1,7 @@
 /** Joins the two halves of a bundle, and refuses halves that do not belong together. */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
-import { kidOf, publicKeyOf, signerFromPrivateKey, spkiOf } from '../x509/index.ts';
+import { findSpki, kidOf, publicKeyOf, signerFromPrivateKey } from '../x509/index.ts';
 import { commandRootKeyName, type KeyName, keyNames, keyTable } from './keys.ts';
 import type { Authentication } from './open.ts';
 import type { PrivateKeys } from './private-keys.ts';
@@ -133,10 +133,7 @@ export function createSigningKey({ name, spki, privateKey, signerReference }: Ke
   };
 }
 
-const belongsTo = (privateKey: KeyObject, spki: Uint8Array): boolean => {
-  if (privateKey.asymmetricKeyType !== 'ec' || privateKey.asymmetricKeyDetails?.namedCurve !== 'prime256v1') return false;
-  return Buffer.from(spkiOf(privateKey)).equals(spki);
-};
+const belongsTo = (privateKey: KeyObject, spki: Uint8Array): boolean => Buffer.from(findSpki(privateKey) ?? []).equals(spki);
 
 function refuseUnknownKeys(bundle: PkiBundle, privateKeys: PrivateKeys, problems: Problems): void {
   const known = new Set<string>([

@@ -4,7 +4,7 @@
  */
 import { createHash, type KeyObject } from 'node:crypto';
 import { pointOf, spkiOfPoint } from '../jose/ecdh.ts';
-import { publicKeyOf, spkiOf, unsharedPublicKey } from '../x509/index.ts';
+import { findSpki, publicKeyOf, unsharedPublicKey } from '../x509/index.ts';
 import { ed25519KeyOfBytes } from './ed25519.ts';
 import { malformed, unsupported } from './refusals.ts';
 import { encodeString, isOneLine, SshReader } from './wire.ts';
@@ -148,8 +148,8 @@ const partsOf = (key: KeyObject): (string | Uint8Array)[] => {
     const { x = '' } = unsharedPublicKey(key).export({ format: 'jwk' });
     return ['ssh-ed25519', Buffer.from(x, 'base64url')];
   }
-  if (key.asymmetricKeyType === 'ec' && unsharedPublicKey(key).asymmetricKeyDetails?.namedCurve === 'prime256v1')
-    return ['ecdsa-sha2-nistp256', 'nistp256', pointOf(spkiOf(key))];
+  const spki = findSpki(key);
+  if (spki !== undefined) return ['ecdsa-sha2-nistp256', 'nistp256', pointOf(spki)];
   throw unsupported('key', `is ${key.asymmetricKeyType ?? key.type}, neither Ed25519 nor P-256`);
 };
 

@@ -50,6 +50,6 @@ export { agentProfiles, type CaProfile, caProfiles, type LeafProfile, leafProfil
 export { createSerial } from './serial.ts';
 export { derFromRawSignature, rawFromDerSignature, verifyRawSignature } from './signature.ts';
 export { signerFromPrivateKey } from './signer.ts';
-export { isSpkiPin, kidOf, parseP256Spki, publicKeyOf, spkiOf, spkiPin, unsharedPublicKey } from './spki.ts';
+export { findSpki, isSpkiPin, kidOf, parseP256Spki, publicKeyOf, spkiOf, spkiPin, unsharedPublicKey } from './spki.ts';
 export type * from './types.ts';
 export { verifyChain } from './verify-chain.ts';

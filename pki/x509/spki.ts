@@ -22,6 +22,8 @@ const isOnCurve = (spki: Uint8Array): boolean => {
   return x < p && y < p && (y * y - (x * x - 3n) * x - b) % p === 0n;
 };
 
+const hasSpkiForm = (der: Uint8Array): boolean => der.length === spkiBytes && prefix.every((byte, at) => der[at] === byte);
+
 /** MALFORMED unless the bytes have the form; does not look at the point. */
 export const assertSpkiForm = (der: Uint8Array): void => {
   if (der.length !== spkiBytes) throw malformed('spki', `a P-256 public key has ${spkiBytes} bytes, not ${der.length}`);
@@ -87,13 +89,23 @@ export const unsharedPublicKey = (key: KeyObject): KeyObject => {
 
 /** The 91 bytes of a P-256 key, public or private; INVALID_INPUT for another kind of key. */
 export const spkiOf = (key: KeyObject): Uint8Array => {
-  const publicKey = key.asymmetricKeyType === 'ec' ? unsharedPublicKey(key) : null;
-  if (publicKey?.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
-    throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, {
-      details: { reason: 'not-p256' },
-    });
-  // The coordinates, not an export of the DER: that keeps the form in which the key came (compressed, explicit curve).
-  const { x = '', y = '' } = publicKey.export({ format: 'jwk' });
+  const spki = findSpki(key);
+  if (spki !== undefined) return spki;
+  throw new ControlError('INVALID_INPUT', `a P-256 key is needed, not ${key.asymmetricKeyType ?? key.type}`, {
+    details: { reason: 'not-p256' },
+  });
+};
+
+/** As spkiOf; undefined for another kind of key. */
+export const findSpki = (key: KeyObject): Uint8Array | undefined => {
+  if (key.asymmetricKeyType !== 'ec') return undefined;
+  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  const der = publicKey.export({ format: 'der', type: 'spki' });
+  if (hasSpkiForm(der)) return parseP256Spki(der);
+  // An export keeps the form in which the key came (compressed, explicit curve): its coordinates do not.
+  const copy = unsharedPublicKey(publicKey);
+  if (copy.asymmetricKeyDetails?.namedCurve !== 'prime256v1') return undefined;
+  const { x = '', y = '' } = copy.export({ format: 'jwk' });
   return parseP256Spki(Buffer.concat([prefix, Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]));
 };
 
