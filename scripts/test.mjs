@@ -1,10 +1,13 @@
 /**
- * Runs the tests, one suite after another, each in a process of its own: `npm test`, or `npm test -- <part of a path> …`
- * for some files. The last line is `N passed, N failed`; the exit code is 1 when anything failed.
+ * Runs the tests, each suite in a process of its own: `npm test`, or `npm test -- <part of a path> …` for some files. The last
+ * line is `N passed, N failed`; the exit code is 1 when anything failed.
+ *
+ * Two suites run side by side where there are two cores (`BC_TEST_LANES=1`: one): one lane begins with the quick ones, the other
+ * with the whole stacks, which mostly wait. What a suite says is printed when it ends, so that two never mix.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join, relative, sep } from 'node:path';
 import { runScript, SetupError } from './lib/failure.mjs';
 import { filesUnder, projectRoot } from './lib/sources.mjs';
@@ -17,19 +20,26 @@ const suiteWithinMs = (process.env.BC_TEST_NIGHTLY === '1' ? 60 : 20) * 60_000;
 
 await runScript(async () => {
   const suites = suitesOf(selected(process.argv.slice(2)));
+  const lanes = Math.min(suites.length, lanesOf(process.env.BC_TEST_LANES));
   const total = { passed: 0, failed: 0 };
-  for (const [name, files] of suites) {
-    process.stdout.write(`\n━━ ${name} (${files.length} file${files.length === 1 ? '' : 's'})\n`);
-    const began = performance.now();
-    const counts = await runSuite(files);
-    const seconds = Math.round((performance.now() - began) / 1_000);
-    total.passed += counts.passed;
-    total.failed += counts.failed;
-    process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note} (${seconds} s)\n`);
-  }
+  const lane = async (next) => {
+    for (let suite = next(); suite !== undefined; suite = next()) {
+      const counts = await runSuite(suite, { isAlone: lanes === 1 });
+      total.passed += counts.passed;
+      total.failed += counts.failed;
+    }
+  };
+  // From both ends of one list, until they meet.
+  await Promise.all([lane(() => suites.shift()), ...(lanes === 2 ? [lane(() => suites.pop())] : [])]);
   process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
 });
+
+function lanesOf(wanted = '') {
+  if (wanted === '') return availableParallelism() >= 2 ? 2 : 1;
+  if (wanted === '1' || wanted === '2') return Number(wanted);
+  throw new SetupError(`BC_TEST_LANES is "${wanted}"`, 'set it to 1 or 2, or leave it out', { exit: 2 });
+}
 
 function selected(filters) {
   const all = filesUnder(join(projectRoot, 'test')).filter((file) => file.endsWith('.test.ts'));
@@ -60,9 +70,12 @@ function rank(name) {
   return last.includes(name) ? 200 + last.indexOf(name) : 100;
 }
 
-async function runSuite(files) {
+async function runSuite([name, files], { isAlone }) {
+  const heading = `\n━━ ${name} (${files.length} file${files.length === 1 ? '' : 's'})\n`;
+  if (isAlone) process.stdout.write(heading);
   const folder = mkdtempSync(join(tmpdir(), 'bc-test-'));
-  const counts = join(folder, 'counts.json');
+  const countsFile = join(folder, 'counts.json');
+  const began = performance.now();
   try {
     const mocha = join(projectRoot, 'node_modules', 'mocha', 'bin', 'mocha.js');
     const args = [
@@ -71,8 +84,12 @@ async function runSuite(files) {
       join(projectRoot, 'scripts', 'mocha-reporter.cjs'),
       ...files.map((file) => relative(projectRoot, file)),
     ];
-    const ended = await run(args, { BC_TEST_COUNTS: counts });
-    return verdict(ended, existsSync(counts) ? JSON.parse(readFileSync(counts, 'utf8')) : null);
+    const ended = await run(args, { env: { BC_TEST_COUNTS: countsFile }, isAlone });
+    const counts = verdict(ended, existsSync(countsFile) ? JSON.parse(readFileSync(countsFile, 'utf8')) : null);
+    const seconds = Math.round((performance.now() - began) / 1_000);
+    process.stdout.write(isAlone ? '' : heading + ended.said);
+    process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note} (${seconds} s)\n`);
+    return counts;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -88,14 +105,21 @@ function verdict({ code, late }, counts) {
   return { passed, failed: failures, note: counts.pending > 0 ? `, ${counts.pending} skipped` : '' };
 }
 
-function run(args, env) {
+function run(args, { env, isAlone }) {
   return new Promise((resolve) => {
-    const child = spawn(process.execPath, args, { cwd: projectRoot, stdio: 'inherit', env: { ...process.env, ...env } });
+    const stdio = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+    const child = spawn(process.execPath, args, { cwd: projectRoot, stdio, env: { ...process.env, ...env } });
+    const said = [];
+    child.stdout?.on('data', (chunk) => said.push(chunk));
+    child.stderr?.on('data', (chunk) => said.push(chunk));
     let late = false;
     const timer = setTimeout(() => ((late = true), child.kill('SIGKILL')), suiteWithinMs);
-    child.on('close', (code) => {
+    const end = (code) => {
       clearTimeout(timer);
-      resolve({ code: code ?? 1, late });
-    });
+      resolve({ code: code ?? 1, late, said: Buffer.concat(said).toString() });
+    };
+    child.on('close', end);
+    // What a killed suite had started may hold its pipes open: then its own end is the end.
+    child.on('exit', (code) => setTimeout(end, 2_000, code).unref());
   });
 }
