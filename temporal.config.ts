@@ -26,6 +26,7 @@ export const workflowIds = Object.freeze({
   rotateGatewayCertificate: 'rotate-gateway-certificate',
   rotateTicketKey: 'rotate-ticket-key',
   rotateWorkloadKey: 'rotate-workload-key',
+  revokeSshCertificate: (serial: string): string => `ssh/${serial}/revoke`,
   revokeIdentity: (nodeId: string): string => `node/${nodeId}/revoke`,
   runCommand: (unique: string): string => `command/${unique}`,
   rebootNodes: (unique: string): string => `reboot/${unique}`,

@@ -1,8 +1,11 @@
 /** Every export is a workflow type, or the definition of a message. */
+export { approveBatch } from './approve-batch/workflow.ts';
 export { checkpointAudit } from './checkpoint-audit/workflow.ts';
+export { reconcileBatches } from './reconcile-batches/workflow.ts';
 export { reconcileCommands } from './reconcile-commands/workflow.ts';
 export { resignExpiring } from './resign-expiring/workflow.ts';
 export { revokeIdentity } from './revoke-identity/workflow.ts';
+export { revokeSshCertificate } from './revoke-ssh-certificate/workflow.ts';
 export { rotateCommandRoot } from './rotate-command-root/workflow.ts';
 export { renewCa, rotateGatewayCertificate, rotateTicketKey, rotateWorkloadKey } from './rotate-key/workflows.ts';
 export { runCommand } from './run-command/workflow.ts';

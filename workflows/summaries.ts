@@ -2,14 +2,18 @@
  * What each workflow type is for, in one line. A starter may give it as the static summary; a run that was started without one, from
  * the command line or the UI, still says it, as the search attribute BcSummary.
  */
+import { staticSummary as approveBatch } from './approve-batch/messages.ts';
 import { staticSummary as revokeIdentity } from './revoke-identity/messages.ts';
+import { staticSummary as revokeSshCertificate } from './revoke-ssh-certificate/messages.ts';
 import { staticSummary as rotateCommandRoot } from './rotate-command-root/messages.ts';
 import { keyWorkflows } from './rotate-key/messages.ts';
 import { staticSummary as runCommand } from './run-command/messages.ts';
 
 export const summaries: Readonly<Record<string, string>> = Object.freeze({
+  approveBatch,
   rotateCommandRoot,
   revokeIdentity,
+  revokeSshCertificate,
   runCommand,
   ...Object.fromEntries(Object.values(keyWorkflows).map(({ type, summary }) => [type, summary])),
 });

@@ -19,6 +19,18 @@ export function refusing<T>(rule: () => T): T {
   }
 }
 
+/** For a handler that calls an activity: its refusal reaches the sender as ours, not as "activity failed". */
+export async function asOwnFailure<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    const refusal = findRefusal(error);
+    if (refusal === undefined) throw error;
+    const { code, message, reason } = refusal;
+    throw ApplicationFailure.create({ message, type: code, nonRetryable: true, details: [{ reason }] });
+  }
+}
+
 export interface Refusal {
   readonly code: Code;
   readonly message: string;

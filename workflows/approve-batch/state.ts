@@ -1,0 +1,155 @@
+/**
+ * What the approval of a batch remembers: what the database last said, and where the workflow is. It decides nothing. Losing it loses
+ * a display: a run that continues as a new one begins with the batch's id alone.
+ */
+import type { BatchCounts, BatchFacts, BatchFailure } from '../../activities/batch-ports.ts';
+import { ControlError } from '../../domain/errors.ts';
+import { isRecord } from '../shared/shape.ts';
+import {
+  type ApprovalMessage,
+  type BatchResult,
+  type BatchStatus,
+  type Outcome,
+  type Phase,
+  pageOf,
+  parseApproval,
+  type ScopeLeafShown,
+  type ScopePage,
+} from './messages.ts';
+
+/** Nudges that are answered at once; behind them the look that comes by itself is soon enough, and the history stays small. */
+const nudgesAnswered = 50;
+/** How long a wave that waits is only waited for, before it says why; after the last, until it goes on. */
+const patienceMs: readonly number[] = [3_000, 60_000, 600_000];
+
+export class BatchRun {
+  readonly batchId: string;
+  phase: Phase = 'planning';
+  since: number;
+  facts: BatchFacts | null = null;
+  leaves: readonly ScopeLeafShown[] = [];
+  counts: BatchCounts | null = null;
+  waitsFor = '';
+  outcome: Outcome | null = null;
+  /** Asked for by a message; the main line carries it out. */
+  ending: { readonly actor: string; readonly reason: string; readonly as: 'cancelled' | 'rejected' } | null = null;
+  #nudges = 0;
+  #reports = 0;
+
+  constructor(batchId: string, now: number) {
+    this.batchId = batchId;
+    this.since = now;
+  }
+
+  enter(phase: Phase, now: number): void {
+    this.phase = phase;
+    this.since = now;
+  }
+
+  /**
+   * Takes what the database said. Whoever may write to the namespace may complete an activity by hand: what does not look like facts of
+   * this batch changes nothing, and what does is asked again where it counts.
+   */
+  take(facts: unknown): void {
+    if (!isFacts(facts) || facts.batchId !== this.batchId) return;
+    this.facts = facts;
+  }
+
+  takeCounts(counts: unknown): void {
+    if (isCounts(counts)) this.counts = counts;
+  }
+
+  get pending(): boolean {
+    return (this.facts?.state ?? 'pending') === 'pending';
+  }
+
+  get seen(): number {
+    return this.facts?.approvals.length ?? 0;
+  }
+
+  /** false: nothing is asked because of it. */
+  nudge(): boolean {
+    this.#nudges += 1;
+    return this.#nudges <= nudgesAnswered;
+  }
+
+  /** null: wait for as long as it takes, without a report. */
+  nextPatience(): number | null {
+    const next = patienceMs[this.#reports];
+    this.#reports += 1;
+    return next ?? null;
+  }
+
+  /** @throws ControlError INVALID_INPUT, or INVALID_STATE when it is not waited for approvals */
+  readApproval(value: unknown): ApprovalMessage {
+    const message = parseApproval(value, this.batchId);
+    this.assertWaits('approve');
+    return message;
+  }
+
+  /** @throws ControlError INVALID_STATE */
+  assertWaits(what: string): void {
+    if (this.phase === 'planning' || (this.pending && this.outcome === null && this.ending === null)) return;
+    const state = this.outcome ?? this.facts?.state ?? 'ended';
+    throw new ControlError('INVALID_STATE', `batch ${this.batchId} is ${state}: there is nothing to ${what}`, {
+      details: { reason: 'not-pending', state },
+    });
+  }
+
+  page(request: unknown): ScopePage {
+    return pageOf(this.leaves, this.facts?.size ?? 0, { batchId: this.batchId, request });
+  }
+
+  status(): BatchStatus {
+    const { batchId, phase, since, facts, counts, waitsFor, outcome } = this;
+    return {
+      batchId,
+      phase,
+      since,
+      state: facts?.state ?? null,
+      reason: facts?.reason ?? '',
+      root: facts?.root ?? '',
+      size: facts?.size ?? 0,
+      required: facts?.required ?? 0,
+      approvals: facts?.approvals ?? [],
+      notAfter: facts?.notAfter ?? null,
+      proposedBy: facts?.proposedBy ?? '',
+      ...progressOf(counts),
+      waitsFor,
+      outcome,
+    };
+  }
+
+  result(failures: readonly BatchFailure[]): BatchResult {
+    return {
+      batchId: this.batchId,
+      outcome: this.outcome ?? 'finished',
+      approvedBy: (this.facts?.approvals ?? []).map(({ kid }) => kid),
+      released: progressOf(this.counts).released,
+      states: this.counts?.states ?? {},
+      failures,
+    };
+  }
+}
+
+const succeeded = 'done';
+
+export function progressOf(counts: BatchCounts | null): Pick<BatchStatus, 'released' | 'finished' | 'failed'> {
+  if (counts === null) return { released: 0, finished: 0, failed: 0 };
+  const released = counts.total - counts.held;
+  const finished = released - counts.open;
+  return { released, finished, failed: finished - (counts.states[succeeded] ?? 0) };
+}
+
+const states = ['pending', 'approved', 'expired', 'cancelled'];
+
+const isFacts = (value: unknown): value is BatchFacts =>
+  isRecord(value) &&
+  typeof value['batchId'] === 'string' &&
+  states.includes(value['state'] as string) &&
+  Array.isArray(value['approvals']) &&
+  ['required', 'size', 'notAfter'].every((name) => typeof value[name] === 'number') &&
+  ['reason', 'root', 'endedBecause', 'createdBy', 'proposedBy'].every((name) => typeof value[name] === 'string');
+
+const isCounts = (value: unknown): value is BatchCounts =>
+  isRecord(value) && ['total', 'held', 'open'].every((name) => typeof value[name] === 'number') && isRecord(value['states']);
