@@ -8,6 +8,7 @@ export * from './enroll/index.ts';
 export * from './envelope/index.ts';
 export * from './exec/index.ts';
 export * from './jose/index.ts';
+export * from './quorum/index.ts';
 export * from './signers/index.ts';
 export * from './ssh/index.ts';
 export * from './trust/index.ts';

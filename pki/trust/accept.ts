@@ -6,9 +6,14 @@
  * replayed by a relay (TRUST-002), trust emptied out (H-06), and a root taken away while commands under it may still be on
  * their way (C31): a root that signed leaves only when the bundle says since when it no longer signs, and that is long enough
  * ago, or an operator answers for it by name.
+ *
+ * The approver set is decided apart (quorum/decide-set.ts): a set that is refused leaves the held one in force, and the rest of the
+ * bundle, roots and version, is taken all the same (DMN-024, APPR-017).
  */
 import type { RemovedRoot, TrustBundle } from '../../proto/index.ts';
+import { decideApproverSet, type SetDecision, type SetRefusal } from '../quorum/decide-set.ts';
 import { certificateId, parseCertificate } from '../x509/index.ts';
+import { noQuorum, type QuorumFields } from './content.ts';
 
 /** What a daemon keeps; built by acceptTrustBundle only. */
 export interface HeldTrust {
@@ -19,6 +24,10 @@ export interface HeldTrust {
   /** Once true, always true: it has held a root (H-06). */
   readonly signaturesRequired: boolean;
   readonly takenAt: number;
+  /** The approver set that binds this node; without keys: none. It may be older than the bundle's own. */
+  readonly quorum: QuorumFields;
+  /** Of that set, kept through its removal; 0 before the first. */
+  readonly approverSetEpoch: number;
   /** The whole bundle (JOIN-025). */
   readonly bundle: TrustBundle;
 }
@@ -29,6 +38,14 @@ export interface AcceptOptions {
   readonly minOverlapMs: number;
   /** The daemon's own trust domain; by default that of the bundle it holds. */
   readonly trustDomain?: string;
+  /** Digest of the first approver set this node may take, lower-case hex (PIN-007). */
+  readonly approverSetPin?: string;
+}
+
+/** Why the bundle's own approver set was not taken; for the log line trust.quorum-refused (DMN-025). */
+export interface QuorumRefusal {
+  readonly reason: SetRefusal;
+  readonly detail: string;
 }
 
 export type RefusalReason =
@@ -40,7 +57,7 @@ export type RefusalReason =
   | 'root-removed-too-early';
 
 export type TrustAcceptance =
-  | { readonly kind: 'take'; readonly held: HeldTrust }
+  | { readonly kind: 'take'; readonly held: HeldTrust; readonly quorumRefused: QuorumRefusal | null }
   | { readonly kind: 'ignore'; readonly reason: 'same-version' | 'older-version' }
   | { readonly kind: 'refuse'; readonly reason: RefusalReason; readonly detail: string };
 
@@ -120,14 +137,51 @@ function judgeRemoval(id: string, entry: RemovedRoot | undefined, minOverlapMs: 
   );
 }
 
-const take = (held: HeldTrust | null, offered: TrustBundle, { now }: AcceptOptions): TrustAcceptance => ({
-  kind: 'take',
-  held: Object.freeze({
-    version: Number(offered.version),
-    trustDomain: offered.trustDomain,
-    roots: offered.commandRoots,
-    signaturesRequired: held?.signaturesRequired === true || offered.commandRoots.length > 0,
-    takenAt: now,
-    bundle: offered,
-  }),
-});
+function take(held: HeldTrust | null, offered: TrustBundle, options: AcceptOptions): TrustAcceptance {
+  const { set, quorumRefused } = takeSet(held, offered, options);
+  return {
+    kind: 'take',
+    held: Object.freeze({
+      version: Number(offered.version),
+      trustDomain: offered.trustDomain,
+      roots: offered.commandRoots,
+      signaturesRequired: held?.signaturesRequired === true || offered.commandRoots.length > 0,
+      takenAt: options.now,
+      ...set,
+      bundle: offered,
+    }),
+    quorumRefused,
+  };
+}
+
+type HeldApprovers = Pick<HeldTrust, 'quorum' | 'approverSetEpoch'>;
+
+const none: HeldApprovers = Object.freeze({ quorum: noQuorum, approverSetEpoch: 0 });
+
+function takeSet(
+  held: HeldApprovers | null,
+  offered: TrustBundle,
+  { trustDomain, approverSetPin }: AcceptOptions,
+): { readonly set: HeldApprovers; readonly quorumRefused: QuorumRefusal | null } {
+  const { quorum, approverSetEpoch } = held ?? none;
+  const decision = decideApproverSet({ quorum: quorum.approverKeys.length === 0 ? null : quorum, epoch: approverSetEpoch }, offered, {
+    // The first of the checks has proven it to be the node's own.
+    trustDomain: trustDomain ?? offered.trustDomain,
+    ...(approverSetPin === undefined ? {} : { pin: approverSetPin }),
+  });
+  return { set: setAfter({ quorum, approverSetEpoch }, decision), quorumRefused: refusalOf(decision) };
+}
+
+function setAfter(before: HeldApprovers, decision: SetDecision): HeldApprovers {
+  switch (decision.kind) {
+    case 'keep':
+      return before;
+    case 'take':
+      return { quorum: decision.quorum, approverSetEpoch: decision.epoch };
+    case 'refuse':
+      return decision.walked === null ? before : { quorum: decision.walked.quorum ?? noQuorum, approverSetEpoch: decision.walked.epoch };
+  }
+}
+
+const refusalOf = (decision: SetDecision): QuorumRefusal | null =>
+  decision.kind === 'refuse' ? { reason: decision.reason, detail: decision.detail } : null;

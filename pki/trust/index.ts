@@ -6,9 +6,16 @@
  * that the bundle states.
  *
  * What it does not do: settle versions (domain/trust/version.ts), publish (services), keep files (daemon/), judge approver
- * sets: quorum fields are carried as they come.
+ * sets (pki/quorum).
  */
-export { type AcceptOptions, acceptTrustBundle, type HeldTrust, type RefusalReason, type TrustAcceptance } from './accept.ts';
+export {
+  type AcceptOptions,
+  acceptTrustBundle,
+  type HeldTrust,
+  type QuorumRefusal,
+  type RefusalReason,
+  type TrustAcceptance,
+} from './accept.ts';
 export {
   type BuildTrustBundleOptions,
   buildTrustBundle,
