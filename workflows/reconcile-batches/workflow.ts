@@ -2,14 +2,8 @@
  * Schedule bc-reconcile-batches: records what expired, cancels what is held without hope, and starts the workflow of a batch that nobody
  * watches: the api may have stopped between its transaction and the start, or somebody terminated it. No input.
  */
-import {
-  log,
-  ParentClosePolicy,
-  proxyActivities,
-  startChild,
-  WorkflowExecutionAlreadyStartedError,
-  WorkflowIdReusePolicy,
-} from '@temporalio/workflow';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
+import { log, ParentClosePolicy, proxyActivities, startChild, WorkflowIdReusePolicy } from '@temporalio/workflow';
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { staticSummary } from '../approve-batch/messages.ts';
