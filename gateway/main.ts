@@ -9,6 +9,7 @@ import { createDatabase, type Database } from '../drizzle/client.ts';
 import { parseCertificate, parsePemCertificates } from '../pki/x509/index.ts';
 import { hostField, intervalField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
 import { createHealth } from '../runtime/health.ts';
+import { type GatewayHost, loadHost } from '../runtime/host.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { showAddress, toPortError } from '../runtime/ports.ts';
 import { type FileWatch, readTlsFiles, type TlsFileContent, type TlsFiles, tlsIntervalMs, watchTlsFiles } from '../runtime/tls-files.ts';
@@ -22,6 +23,7 @@ import { createPostgresStore } from './session/store-postgres.ts';
 const environment = z.object({
   BETTER_COMPUTE_DATABASE_URL: z.string().min(1),
   BETTER_COMPUTE_HOME: z.string().min(1).default('.better-compute'),
+  BETTER_COMPUTE_HOST_MODULE: z.string().min(1).optional(),
   BETTER_COMPUTE_TLS: z.string().min(1).optional(),
   BETTER_COMPUTE_TLS_INTERVAL_MS: intervalField(tlsIntervalMs),
   BETTER_COMPUTE_TRUST_DOMAIN: z.string().min(1),
@@ -42,13 +44,23 @@ type Environment = z.infer<typeof environment>;
 
 const heartbeatPause = Object.freeze({ minMs: 9_000, maxMs: 11_000 });
 
-/** The files that issue-gateway and the deployment write (TLS-021). */
-function filesOf(env: Environment): { readonly daemon: TlsFiles; readonly internal: TlsFiles } {
+interface WatchedFiles extends TlsFiles {
+  readonly intervalMs: number;
+}
+
+/** What the host module says, else the files that issue-gateway and the deployment write (TLS-021). */
+function filesOf(env: Environment, host: GatewayHost): { readonly daemon: WatchedFiles; readonly internal: WatchedFiles } {
   const folder = resolve(env.BETTER_COMPUTE_TLS ?? join(env.BETTER_COMPUTE_HOME, 'tls'));
   const at = (name: string): string => join(folder, name);
+  const watched = ({ intervalMs = env.BETTER_COMPUTE_TLS_INTERVAL_MS, ...files }: TlsFiles & { intervalMs?: number | undefined }) => ({
+    ...files,
+    intervalMs,
+  });
   return {
-    daemon: { key: at('gateway.key'), cert: at('gateway.crt'), ca: at('node-ca.pem') },
-    internal: { key: at('internal-gateway.key'), cert: at('internal-gateway.crt'), ca: at('internal-ca.pem') },
+    daemon: watched(host.tlsFiles ?? { key: at('gateway.key'), cert: at('gateway.crt'), ca: at('node-ca.pem') }),
+    internal: watched(
+      host.internal?.tlsFiles ?? { key: at('internal-gateway.key'), cert: at('internal-gateway.crt'), ca: at('internal-ca.pem') },
+    ),
   };
 }
 
@@ -61,7 +73,9 @@ function servingSerialOf({ cert }: TlsFileContent): string {
 /** Everything the process is made of, before it listens. */
 async function assemble(env: Environment, log: ProcessContext['log']) {
   const scheduler = createSystemScheduler();
-  const files = filesOf(env);
+  const module = env.BETTER_COMPUTE_HOST_MODULE;
+  const host: GatewayHost = module === undefined ? {} : await loadHost(resolve(module));
+  const files = filesOf(env, host);
   const gatewayId = env.BETTER_COMPUTE_GATEWAY_ID;
   const [tls, internalTls] = await Promise.all([readTlsFiles(files.daemon), readTlsFiles(files.internal)]);
   const database = createDatabase(env.BETTER_COMPUTE_DATABASE_URL, { applicationName: `gateway ${gatewayId}`, max: 16 });
@@ -71,6 +85,7 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
   const heartbeat = createHeartbeat(database, { id: `gateway/${gatewayId}`, log, scheduler, servingSerial: () => serving.serial });
   const gateway = createGateway({
     tls,
+    ...(host.tls === undefined ? {} : { tlsOptions: host.tls }),
     trustDomain: env.BETTER_COMPUTE_TRUST_DOMAIN,
     gatewayId,
     store: createPostgresStore(database, scheduler.now),
@@ -81,13 +96,12 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
     scheduler,
     onTrust: ({ version }) => void heartbeat.beat(version),
   });
-  addGauges(health.registry, { gateway, gatewayId, region: env.BETTER_COMPUTE_GATEWAY_REGION });
+  addGauges(health.registry, { gateway, gatewayId, region: host.region ?? env.BETTER_COMPUTE_GATEWAY_REGION });
   health.check('gateway', () => {
     const wrong = gateway.notReady();
     if (wrong !== null) throw new Error(wrong);
   });
-  const intervalMs = env.BETTER_COMPUTE_TLS_INTERVAL_MS;
-  const reported = { every: scheduler.every, intervalMs, onError: (error: Error) => log.error({ err: error }, error.message) };
+  const reported = { every: scheduler.every, onError: (error: Error) => log.error({ err: error }, error.message) };
   const present = (next: TlsFileContent): void => {
     gateway.setTls(next);
     serving.serial = servingSerialOf(next);
@@ -96,12 +110,14 @@ async function assemble(env: Environment, log: ProcessContext['log']) {
   const watch = (): FileWatch[] => [
     watchTlsFiles(files.daemon, present, {
       ...reported,
+      intervalMs: files.daemon.intervalMs,
       what: 'Gateway serving certificate',
       served: tls,
       onReload: () => log.info({}, 'gateway serving certificate reloaded'),
     }),
     watchTlsFiles(files.internal, (next) => client.setTls(next), {
       ...reported,
+      intervalMs: files.internal.intervalMs,
       what: 'Gateway internal certificate',
       served: internalTls,
       onReload: () => log.info({}, 'gateway internal certificate reloaded'),

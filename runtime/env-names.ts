@@ -43,6 +43,7 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_POSTGRES_PORT: { summary: 'port of the embedded PostgreSQL' },
   BETTER_COMPUTE_TEMPORAL_PORT: { summary: 'port of the local Temporal server' },
   BETTER_COMPUTE_TEMPORAL_UI_PORT: { summary: 'port of the local Temporal UI' },
+  BETTER_COMPUTE_HOST_MODULE: { summary: 'module whose export host says what a gateway presents, in place of the environment' },
   BETTER_COMPUTE_TLS_INTERVAL_MS: { summary: 'how often TLS files are looked at (default 60000)' },
   BETTER_COMPUTE_TLS: { summary: 'folder of the TLS files (default <home>/tls)' },
   BETTER_COMPUTE_OPERATOR_TOKEN: { summary: 'bearer of the operator API', secret: true },

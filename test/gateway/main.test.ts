@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { connect } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { encodePem } from '../../pki/x509/index.ts';
 import {
@@ -159,6 +160,51 @@ describe('the gateway process', function () {
       'BETTER_COMPUTE_TLS_INTERVAL_MS',
     ])
       assert.match(text, new RegExp(name));
+  });
+
+  async function writeHost(options: string): Promise<string> {
+    const module = join(folder, 'host.mjs');
+    const home = new URL('../../runtime/host.ts', import.meta.url).href;
+    await writeFile(module, `import { defineHost } from ${JSON.stringify(home)};\nexport const host = ${options};\n`);
+    return module;
+  }
+
+  it('TLS-020, TLS-006 takes region, options and files from a host module before its environment', async () => {
+    const files = (name: string, ca: string): Record<string, string> => ({
+      key: join(folder, `${name}.key`),
+      cert: join(folder, `${name}.crt`),
+      ca: join(folder, ca),
+    });
+    const gateway = {
+      region: 'eu-2',
+      tls: { ciphers: 'TLS_AES_256_GCM_SHA384' },
+      tlsFiles: files('gateway', 'node-ca.pem'),
+      internal: { tlsFiles: files('internal-gateway', 'internal-ca.pem') },
+    };
+    const module = await writeHost(`defineHost(() => (${JSON.stringify({ gateway })}))`);
+    // A folder that is not there: the module's files are what is read.
+    const addresses = await ready(
+      start({ BETTER_COMPUTE_HOST_MODULE: module, BETTER_COMPUTE_TLS: join(folder, 'none'), BETTER_COMPUTE_GATEWAY_REGION: 'eu-1' }),
+    );
+    const socket = connect({ port: Number(addresses['gateway']?.split(':')[1]), rejectUnauthorized: false, ALPNProtocols: ['h2'] });
+    await once(socket, 'secureConnect');
+    assert.equal(socket.getCipher().standardName, 'TLS_AES_256_GCM_SHA384');
+    socket.destroy();
+    assert.match(await (await fetch(`http://${addresses['metrics']}/metrics`)).text(), /bc_gateway_info\{[^}]*region="eu-2"/);
+  });
+
+  it('TLS-020 does not start with a host module that is wrong, naming everything that is', async () => {
+    const cases: readonly (readonly [string, RegExp])[] = [
+      ['{}', /exports no host: export const host = defineHost/],
+      ["defineHost(() => ({ gateway: { regoin: 'eu' } }))", /host\.gateway\.regoin is no option: did you mean region\?/],
+      ["defineHost(() => ({ gateway: { tlsFiles: { key: 'a', cert: '', ca: 'c' } } }))", /host\.gateway\.tlsFiles\.cert: must be a path/],
+      ["defineHost(() => ({ gateway: { tls: { minVersion: 'TLSv1.2' } } }))", /host\.gateway\.tls\.minVersion/],
+      ['nothing', /does not load: nothing is not defined/],
+    ];
+    for (const [options, message] of cases) {
+      const started = start({ BETTER_COMPUTE_HOST_MODULE: await writeHost(options) });
+      assert.deepEqual([(await once(started.child, 'exit'))[0], message.test(started.err.join(''))], [3, true], started.err.join(''));
+    }
   });
 
   it('does not start with a key that is not its certificate’s', async () => {
