@@ -63,4 +63,10 @@ export interface CommandSigningPorts extends Clock {
   /** Active nodes of these roles after an id, in order. */
   readonly nodes: { page(input: { roles: readonly NodeRole[]; after: string; limit: number }): Promise<readonly string[]> };
   readonly resign: ResignPort;
+  /** The clock that ends of keys are judged by: of the database, not of this host. */
+  readonly clock: () => Promise<number>;
+  readonly access: {
+    /** Desired state about logins that is not as the bundle and the database say; answers how many were written. */
+    bringUpToDate(onProgress: (done: number) => void): Promise<number>;
+  };
 }

@@ -1,4 +1,7 @@
-/** The command activities that sign: into the queue, and again before a signer's certificate ends (H-05). */
+/**
+ * The command activities that sign: into the queue, and again before a signer's certificate ends (H-05). What the schedule brings up
+ * to date includes desired state about logins: a machine that joined, a ticket key that was exchanged.
+ */
 import { activityInfo, heartbeat } from '@temporalio/activity';
 import { type CommandKind, commandKinds } from '../domain/commands/kinds.ts';
 import { hour } from '../domain/time.ts';
@@ -60,7 +63,8 @@ export function createCommandSigningActivities(ports: CommandSigningPorts): Comm
     },
 
     async signExpiringAgain() {
-      const expiringBefore = ports.now() + expiringWithinMs;
+      await ports.access.bringUpToDate((done) => heartbeat(done));
+      const expiringBefore = (await ports.clock()) + expiringWithinMs;
       return ports.resign.signAgain({ expiringBefore, underUnpublished: true, onProgress: (done) => heartbeat(done) });
     },
   });

@@ -6,6 +6,7 @@ import type { PkiBundle } from '../pki/bundle/index.ts';
 import { encodeJoinBundle } from '../pki/enroll/index.ts';
 import { spkiPin } from '../pki/x509/index.ts';
 import * as reads from '../services/operator-reads.ts';
+import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
 import { listWaitingCommands } from '../services/stuck.ts';
 import { createJoinToken } from '../services/tokens.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
@@ -36,6 +37,8 @@ export function createOperatorPorts({ db, bundle, workflows, gateway, workload, 
       listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
       getTrust: () => reads.getTrust(db, now()),
       listAudit: (page) => reads.listAudit(db, page),
+      listSshCertificates: (page) => listSshCertificates(db, page),
+      getSshCertificate: (serial) => getSshCertificate(db, serial),
       listRotations: (limit) => reads.listRotations(db, limit),
       getEvidence: (rotationId) => reads.getEvidence(db, rotationId),
     },

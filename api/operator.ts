@@ -18,6 +18,7 @@ import type { Route } from './route.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { overviewRoutes } from './routes/overview.ts';
+import { sshRoutes } from './routes/ssh.ts';
 import { tokenRoutes } from './routes/tokens.ts';
 import { workloadRoutes } from './routes/workload.ts';
 import { createWorkloadRouter, type WorkloadDocuments } from './workload-documents.ts';
@@ -38,6 +39,7 @@ export interface OperatorAppOptions {
 export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...tokenRoutes(ports),
   ...nodeRoutes(ports),
+  ...sshRoutes(ports),
   ...commandRoutes(ports),
   ...overviewRoutes(ports),
   ...workloadRoutes(ports),

@@ -1,5 +1,6 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
+import type { SshCertificateView } from '../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { StuckItem } from './stuck.ts';
@@ -12,6 +13,9 @@ export interface OperatorReads {
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
   getTrust(): Promise<TrustView>;
   listAudit(page: { after: number; limit: number; subject?: string | undefined }): Promise<AuditView[]>;
+  listSshCertificates(page: { nodeId: string | null; limit: number }): Promise<SshCertificateView[]>;
+  /** @throws NOT_FOUND, INVALID_INPUT */
+  getSshCertificate(serial: string): Promise<SshCertificateView>;
   listRotations(limit: number): Promise<RotationView[]>;
   getEvidence(rotationId: string): Promise<{ document: Uint8Array; signature: Uint8Array }[]>;
 }
@@ -41,6 +45,8 @@ export interface Started {
 export interface OperatorWorkflows {
   /** @throws INVALID_STATE when one of that id runs already */
   startRevoke(input: { nodeId: string; actor: string; reason: string }): Promise<Started>;
+  /** @throws INVALID_STATE when one for that serial runs already */
+  startSshRevoke(input: { serial: string; actor: string; reason: string }): Promise<Started>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */
   listStuck(): Promise<StuckItem[]>;

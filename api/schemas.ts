@@ -159,6 +159,24 @@ export const evidence = z.object({
   documents: z.array(z.object({ document: z.string().describe('base64'), signature: z.string().describe('base64') })),
 });
 
+export const sshPage = z.strictObject({ node: nodeId.optional(), limit: digits(1_000, 100) });
+export const sshCertificates = z.object({
+  certificates: z.array(
+    z.object({
+      serial: z.string().describe('decimal digits: 63 bits'),
+      nodeId: z.string(),
+      account: z.string(),
+      principal: z.string(),
+      keyId: z.string(),
+      publicKey: z.string().describe('fingerprint of the certified key'),
+      issuedTo: z.string(),
+      issuedAt: instant,
+      validBefore: instant,
+      revokedAt: instant.nullable(),
+    }),
+  ),
+});
+
 const kid = z.string().regex(/^[A-Za-z0-9_-]{43}$/, 'a key is named by its thumbprint, 43 characters of base64url');
 export const workloadKeyOrder = z.strictObject({ kid, actor });
 export const workloadKeyAdd = z.strictObject({ actor });

@@ -2,6 +2,7 @@
 import type { Client } from '@temporalio/client';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
 import { type RevokeIdentityInput, staticSummary as revokeSummary } from '../workflows/revoke-identity/messages.ts';
+import { type RevokeSshCertificateInput, staticSummary as sshRevokeSummary } from '../workflows/revoke-ssh-certificate/messages.ts';
 import { type RunCommandInput, staticSummary as runSummary } from '../workflows/run-command/messages.ts';
 import type { OperatorWorkflows, Started } from './ports.ts';
 import { listStuckWorkflows } from './stuck-workflows.ts';
@@ -25,6 +26,8 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
   return {
     startRevoke: (input: RevokeIdentityInput) =>
       start('revokeIdentity', { workflowId: workflowIds.revokeIdentity(input.nodeId), input, summary: revokeSummary }),
+    startSshRevoke: (input: RevokeSshCertificateInput) =>
+      start('revokeSshCertificate', { workflowId: workflowIds.revokeSshCertificate(input.serial), input, summary: sshRevokeSummary }),
     startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs }) => {
       const input: RunCommandInput = {
         kind: kind as RunCommandInput['kind'],

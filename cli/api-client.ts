@@ -15,6 +15,8 @@ export interface OperatorClient {
   listNodes(query: { after: string; limit: number; state?: string | undefined }): Promise<Out<typeof schemas.nodes>>;
   getNode(id: string): Promise<NodeAnswer>;
   revokeNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
+  listSshCertificates(query: { node?: string; limit: number }): Promise<Out<typeof schemas.sshCertificates>['certificates']>;
+  revokeSshCertificate(serial: string, body: { actor: string; reason: string }): Promise<Started>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
   runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
   getCommands(id: string): Promise<CommandAnswer[]>;
@@ -45,6 +47,9 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     listNodes: (query) => call('GET', `/v1/nodes?${toQuery(query)}`),
     getNode: (nodeId) => call('GET', `/v1/nodes/${id(nodeId)}`),
     revokeNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/revoke`, body),
+    listSshCertificates: async (query) =>
+      (await call<Out<typeof schemas.sshCertificates>>('GET', `/v1/ssh-certificates?${toQuery(query)}`)).certificates,
+    revokeSshCertificate: (serial, body) => call('POST', `/v1/ssh-certificates/${id(serial)}/revoke`, body),
     createToken: (body) => call('POST', '/v1/tokens', body),
     runCommands: (body) => call('POST', '/v1/commands', body),
     getCommands: async (commandId) => (await call<{ commands: CommandAnswer[] }>('GET', `/v1/commands/${id(commandId)}`)).commands,

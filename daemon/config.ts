@@ -7,8 +7,18 @@ import { readIfPresent } from './state/files.ts';
 const schema = z.strictObject({
   /** systemd units that a command may restart. */
   restartableUnits: z.array(z.string().refine(isUnitName, 'is not a unit name')).default([]),
+  /** Folder of the files that sshd of this machine includes; without one, desired state about logins is left alone. */
+  sshFolder: z
+    .string()
+    .regex(/^\/[^\s"'#%]*$/, 'must be an absolute path without spaces, quotes, # and %')
+    .optional(),
   /** Name in a logs.collect command → absolute path of a file that may be sent. */
   logFiles: z.record(z.string(), z.string().startsWith('/', 'must be an absolute path')).default({}),
+  /** The only first approver set this machine takes (PIN-005); goes before the one it was joined with. */
+  approverSetSha256: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits, as pki trust-version prints them')
+    .exactOptional(),
 });
 
 export type DaemonConfig = Readonly<z.infer<typeof schema>>;

@@ -1,6 +1,8 @@
 import { uptime } from 'node:os';
 import { join } from 'node:path';
 import { certificateId, parseCertificate } from '../pki/x509/index.ts';
+import { withAccess } from './access/spec-with-access.ts';
+import { sshAccessFiles } from './access/ssh-access.ts';
 import { type Agent, startAgent } from './agent/agent.ts';
 import { decodeSpec } from './agent/desired-state.ts';
 import { withoutPayload } from './agent/executor.ts';
@@ -10,6 +12,9 @@ import type { DaemonConfig } from './config.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
 import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
+import { openLeavesFile } from './quorum/leaves-file.ts';
+import { type QuorumStores, restoreClaims } from './quorum/quorum-state.ts';
+import { openUnbatchedFile } from './quorum/unbatched-file.ts';
 import type { CrashHook } from './state/crash-points.ts';
 import { openPrivateFolder } from './state/files.ts';
 import { getIdentity, type Identity } from './state/identity.ts';
@@ -64,6 +69,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       crash: options.crash,
       random: options.random ?? Math.random,
       minOverlapMs: options.minOverlapMs,
+      approverSetPin: options.config.approverSetSha256 ?? null,
       wallMs: Date.now,
       ...(options.timing === undefined ? {} : { link: { timing: options.timing } }),
     });
@@ -72,6 +78,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       kept.status.update(stoppedStatus);
       await kept.status.flush();
       await kept.journal.close();
+      kept.spec.close?.();
       await lock.release();
     };
     return { agent, status: kept.status, ended: Promise.race([agent.ended, restarted]), close: closeOnce(close) };
@@ -82,10 +89,10 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
 }
 
 /** Everything the agent knows, read from the folder. */
-async function loadState({ dataDir, log, crash }: DaemonOptions) {
+async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const stored = await getIdentity(dataDir);
   const marks = await openMarks(dataDir);
-  const spec = await openSpecStore(dataDir);
+  const spec = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId });
   const files = await openJournalFiles(join(dataDir, 'journal'), { crash });
   if (files.tornBytes > 0) log.warn({ bytes: files.tornBytes }, 'the last write to the journal was interrupted; its bytes were set aside');
   const journal = new Journal({ ...files, crash, withoutPayload });
@@ -95,7 +102,29 @@ async function loadState({ dataDir, log, crash }: DaemonOptions) {
     now: Date.now,
     onError: (err) => log.error({ err }, 'the status file cannot be written'),
   });
-  return { identity: identityFileStore(dataDir, stored), marks, spec, journal, clock, status };
+  const quorum = await openQuorumStores({ dataDir, log, crash }, { journal, floorMs });
+  return { identity: identityFileStore(dataDir, stored), marks, spec, journal, quorum, clock, status };
+}
+
+async function openSpec(
+  dataDir: string,
+  { config: { sshFolder }, log, nodeId }: { config: DaemonConfig; log: AgentLog; nodeId: string },
+): Promise<SpecStore & { close?(): void }> {
+  const kept = await openSpecStore(dataDir);
+  return sshFolder === undefined ? kept : withAccess(kept, { files: sshAccessFiles({ folder: sshFolder, nodeId }), log });
+}
+
+/** DMN-016, DMN-020: what was used, with what a crash kept out of the files put back. */
+async function openQuorumStores(
+  { dataDir, log, crash }: Pick<DaemonOptions, 'dataDir' | 'log' | 'crash'>,
+  { journal, floorMs }: { journal: Journal; floorMs: number },
+): Promise<QuorumStores> {
+  const stores = { leaves: await openLeavesFile(dataDir, { crash }), slots: await openUnbatchedFile(dataDir, { crash }) };
+  for (const { unreadable } of [stores.leaves, stores.slots])
+    if (unreadable !== null) log.error({ reason: unreadable }, 'destructive commands under a quorum are refused until this file is put right');
+  const restored = await restoreClaims(stores, { accepted: journal.claims(), floorMs });
+  if (restored > 0) log.warn({ restored }, 'the daemon was stopped while it noted what a command used up; it is noted now');
+  return stores;
 }
 
 const stoppedStatus: Partial<StatusContent> = {

@@ -25,6 +25,7 @@ import type { GatewayServices } from './services.ts';
 import type { SessionTiming } from './session/contract.ts';
 import { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
+import { SpecFeed } from './session/spec-feed.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
 import { WorkloadRelay } from './session/workload-relay.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
@@ -84,6 +85,8 @@ const defaultTiming: SessionTiming = Object.freeze({
 const capabilities = Object.freeze(['delivery.cursor', 'trust.midsession', 'drain.slots']);
 
 const pollPause = Object.freeze({ minMs: 1_000, maxMs: 2_000 });
+/** Desired state changes rarely, and a lost notification of it may cost a minute. */
+const specPause = Object.freeze({ minMs: 30_000, maxMs: 60_000 });
 
 /** @throws INVALID_CONFIG for a protocol range that is none (SKEW-021), or a TLS set that does not fit together */
 export function createGateway(options: GatewayOptions): Gateway {
@@ -149,6 +152,7 @@ interface Parts {
   readonly listener: DaemonListener;
   readonly sessions: Sessions;
   readonly revocations: RevocationFeed;
+  readonly specs: SpecFeed;
   readonly connections: ConnectionTable;
   readonly notifications: Notifications | null;
 }
@@ -175,6 +179,15 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     onError: (error) => {
       metrics.databaseFailed('revocations');
       log.warn({ err: error }, 'the revocation feed was not answered');
+    },
+  });
+  const specs = new SpecFeed({
+    sessions: () => sessions.current(),
+    find: (nodeId) => sessions.find(nodeId),
+    read: (held) => sessions.database.watch(() => store.findNewerStates(held)),
+    onError: (error) => {
+      metrics.databaseFailed('desired-state');
+      log.warn({ err: error }, 'the desired state of nodes was not read');
     },
   });
   const turns = new TurnQueue();
@@ -207,8 +220,9 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     listener,
     sessions,
     revocations,
+    specs,
     connections,
-    notifications: createNotifications(options, { scheduler, sessions, revocations, log, metrics }),
+    notifications: createNotifications(options, { scheduler, sessions, revocations, specs, log, metrics }),
   };
 }
 
@@ -218,9 +232,10 @@ function createNotifications(
     scheduler,
     sessions,
     revocations,
+    specs,
     log,
     metrics,
-  }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations'> & { log: GatewayLog; metrics: GatewayMetrics },
+  }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations' | 'specs'> & { log: GatewayLog; metrics: GatewayMetrics },
 ): Notifications | null {
   if (connectListener === undefined) return null;
   return new Notifications({
@@ -233,6 +248,7 @@ function createNotifications(
     },
     onTrust: () => void sessions.refreshTrust(),
     onRevocation: () => void revocations.poll(),
+    onSpecs: (nodeIds) => specs.look(nodeIds),
     onLost: (error) => {
       metrics.listenLost();
       log.warn({ err: error }, 'the listening connection was lost');
@@ -241,13 +257,14 @@ function createNotifications(
 }
 
 /** The poll finds everything that no poke told of (B65). */
-function startTimers({ scheduler, sessions, connections }: Parts): (() => void)[] {
+function startTimers({ scheduler, sessions, specs, connections }: Parts): (() => void)[] {
   return [
     scheduler.every({ minMs: 1_000, maxMs: 1_000 }, () => {
       connections.sweep();
       sessions.sweep();
     }),
     scheduler.every(pollPause, () => sessions.poke('sweep')),
+    scheduler.every(specPause, () => specs.look('sweep')),
     scheduler.every({ minMs: 900, maxMs: 1_100 }, () => void sessions.refreshTrust()),
   ];
 }

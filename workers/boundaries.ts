@@ -38,6 +38,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'abortKeyExchange',
     'recordKeyExchange',
     'sealAudit',
+    'revokeSshCert',
     'enqueueCommands',
     'signExpiringAgain',
   ]),

@@ -4,6 +4,7 @@
  * says at once which bundle it runs, because a gate waits for that (H-02).
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
+import { createAccess } from '../activities/adapters/access.ts';
 import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
 import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
 import {
@@ -17,6 +18,7 @@ import { createAuditSigningActivities } from '../activities/audit-signing.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
 import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
+import { createSshSigningActivities } from '../activities/ssh-signing.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { Database } from '../drizzle/client.ts';
 import { databaseNow } from '../drizzle/queries/clock.ts';
@@ -71,6 +73,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
   const resign = createResigner({ db, worker });
+  const access = createAccess({ db, worker, bundle: running.current });
   const activities = activitiesOf(taskQueues.signing, [
     createRotationSigningActivities({
       now,
@@ -93,9 +96,12 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       }),
     ),
     createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
+    createSshSigningActivities({ ssh: access }),
     createCommandSigningActivities({
       now,
+      clock: () => databaseNow(db),
       resign,
+      access,
       queue: createCommandQueue({ db, now, worker, trustDomain: () => running.current().trustDomain, poke: poker.poke }),
       nodes: createNodePages({ db }),
     }),

@@ -56,13 +56,25 @@ export function statusIntervalMs(applied: AppliedSpec | undefined): number {
   return seconds === 0 ? defaultStatusIntervalMs : seconds * 1_000;
 }
 
+/** What a daemon made of a section that it acts on. */
+export interface SectionOutcome {
+  readonly isApplied: boolean;
+  /** For people. */
+  readonly detail: string;
+}
+
 /** What becomes of each section; sections of a newer protocol show as unknown fields. */
-export function sectionReports(spec: NodeSpec): SectionReport[] {
+export function sectionReports(spec: NodeSpec, access?: SectionOutcome): SectionReport[] {
   const reports: SectionReport[] = [];
   if (spec.daemon !== undefined) reports.push({ section: 'daemon', state: SectionState.APPLIED, detail: '' });
-  if (spec.access !== undefined)
-    reports.push({ section: 'access', state: SectionState.UNSUPPORTED, detail: 'this daemon does not manage access' });
+  if (spec.access !== undefined) reports.push({ section: 'access', ...accessReport(access) });
   for (const { no } of spec.$unknown ?? [])
     reports.push({ section: `field-${no}`, state: SectionState.UNSUPPORTED, detail: 'this daemon does not know the section' });
   return reports;
+}
+
+/** Without a folder for sshd nothing was done, and saying otherwise would let people believe in a revocation. */
+function accessReport(access: SectionOutcome | undefined): Omit<SectionReport, 'section'> {
+  if (access === undefined) return { state: SectionState.UNSUPPORTED, detail: 'the configuration of this daemon names no sshFolder' };
+  return { state: access.isApplied ? SectionState.APPLIED : SectionState.FAILED, detail: access.detail };
 }

@@ -13,7 +13,7 @@ export function statusOf(state: AgentState): MessageInitShape<typeof StatusRepor
   return {
     trustVersion: BigInt(state.held().version),
     specGeneration: spec?.generation ?? 0n,
-    sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec)),
+    sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec), state.spec.access),
     daemonVersion,
     uptimeSeconds: BigInt(Math.floor(process.uptime())),
     runningCommands: state.executor.running,
@@ -42,15 +42,9 @@ export function helloOf(state: AgentState, bootId: string): MessageInitShape<typ
 
 /** DMN-027: the set it holds; nothing where there is none. */
 function approverSetOf(state: AgentState): { approverSetEpoch: bigint; approverSetSha256: Uint8Array } {
-  const { bundle } = state.held();
-  if (bundle.approverKeys.length === 0) return { approverSetEpoch: 0n, approverSetSha256: new Uint8Array() };
-  const quorum = {
-    approverKeys: bundle.approverKeys.map(({ kid, spkiDer }) => ({ kid, spki: spkiDer })),
-    approverThreshold: bundle.approverThreshold,
-    tiers: bundle.quorumTiers,
-    unbatchedDestructivePerHour: bundle.unbatchedDestructivePerHour,
-    approverSetSignatures: bundle.approverSetSignatures,
-    approverSetEpoch: bundle.approverSetEpoch,
-  };
-  return { approverSetEpoch: bundle.approverSetEpoch, approverSetSha256: Buffer.from(approverSetDigest(quorum), 'hex') };
+  const { quorum } = state;
+  // A set that cannot be read is none that could be named: the operator sees a node that lags, which is what it is.
+  if (quorum.kind === 'unreadable' || quorum.fields.approverKeys.length === 0)
+    return { approverSetEpoch: 0n, approverSetSha256: new Uint8Array() };
+  return { approverSetEpoch: BigInt(quorum.epoch), approverSetSha256: Buffer.from(approverSetDigest(quorum.fields), 'hex') };
 }

@@ -14,6 +14,8 @@ const othersMayEnter = 0o077;
 export interface WriteOptions {
   /** Keeps what was there under `<path>.previous`, for a person to go back to; never read by the daemon itself. */
   readonly keepPrevious?: boolean;
+  /** Default: its owner alone reads it. */
+  readonly mode?: number;
   /** Called when the new content is durable beside the file and the file is still the old one. */
   readonly beforeRename?: () => void;
 }
@@ -22,7 +24,7 @@ export interface WriteOptions {
 export async function writeDurably(path: string, content: string | Uint8Array, options: WriteOptions = {}): Promise<void> {
   const temporary = temporaryBeside(path);
   try {
-    await writeSynced(temporary, content);
+    await writeSynced(temporary, content, options.mode);
     if (options.keepPrevious === true) await keepPrevious(path);
     options.beforeRename?.();
     await rename(temporary, path);
@@ -51,10 +53,12 @@ export async function createDurably(path: string, content: string | Uint8Array):
 
 const temporaryBeside = (path: string): string => join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`);
 
-async function writeSynced(path: string, content: string | Uint8Array): Promise<void> {
+async function writeSynced(path: string, content: string | Uint8Array, mode = privateFile): Promise<void> {
   const file = await open(path, 'wx', privateFile);
   try {
     await file.writeFile(content);
+    // Whatever the umask of this process is.
+    await file.chmod(mode);
     await file.sync();
   } finally {
     await file.close();

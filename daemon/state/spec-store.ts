@@ -1,6 +1,7 @@
 /** The desired state that was taken last, kept so that a restart does not fall back behind it. */
 import { join } from 'node:path';
 import { z } from 'zod';
+import type { SectionOutcome } from '../agent/desired-state.ts';
 import { readJsonFile, writeJsonFile } from './json-file.ts';
 
 export interface KeptSpec {
@@ -10,6 +11,8 @@ export interface KeptSpec {
 
 export interface SpecStore {
   readonly current: KeptSpec | undefined;
+  /** What became of its access section; absent where nothing is done about logins, or the spec has none. */
+  readonly access?: SectionOutcome | undefined;
   save(next: KeptSpec): Promise<void>;
 }
 

@@ -58,6 +58,11 @@ export class SessionCore {
     return this.#phase;
   }
 
+  /** Generation of the desired state that the daemon holds, or was sent. */
+  get specHeld(): number {
+    return this.#specHeld;
+  }
+
   /** 0 before the session is open. */
   get epoch(): number {
     return this.#epoch;

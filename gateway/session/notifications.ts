@@ -13,6 +13,7 @@ export const listenTiming = Object.freeze({ canaryMs: 10_000, answerWithinMs: 4_
 export const pokeChannel = 'bc_gateway';
 export const trustChannel = 'bc_trust';
 export const revocationChannel = 'bc_revocation';
+export const specChannel = 'bc_spec';
 
 export interface NotificationsOptions {
   readonly gatewayId: string;
@@ -23,6 +24,8 @@ export interface NotificationsOptions {
   onPoke(nodeIds: readonly string[] | 'sweep'): void;
   onTrust(): void;
   onRevocation(): void;
+  /** The desired state of these nodes changed; 'sweep': of any. */
+  onSpecs(nodeIds: readonly string[] | 'sweep'): void;
   onLost(error: unknown): void;
 }
 
@@ -78,7 +81,8 @@ export class Notifications {
       client.on('notification', (message) => this.#onNotification(message));
       client.on('error', (error) => this.#lost(client, error));
       client.on('end', () => this.#lost(client, new Error('the listening connection ended')));
-      for (const channel of [pokeChannel, trustChannel, revocationChannel, this.#canaryChannel]) await client.query(`listen ${channel}`);
+      for (const channel of [pokeChannel, trustChannel, revocationChannel, specChannel, this.#canaryChannel])
+        await client.query(`listen ${channel}`);
       if (this.#isClosed) return void client.end().catch(() => undefined);
       this.#client = client;
       this.#failures = 0;
@@ -86,6 +90,7 @@ export class Notifications {
       this.#options.onPoke('sweep');
       this.#options.onTrust();
       this.#options.onRevocation();
+      this.#options.onSpecs('sweep');
     } catch (error) {
       // It may live although it did not listen: nobody would ever end it.
       if (connected !== null && this.#client !== connected) cut(connected);
@@ -97,6 +102,7 @@ export class Notifications {
     if (channel === pokeChannel) this.#options.onPoke(parsePoke(payload));
     else if (channel === trustChannel) this.#options.onTrust();
     else if (channel === revocationChannel) this.#options.onRevocation();
+    else if (channel === specChannel) this.#options.onSpecs(parsePoke(payload));
     else this.#onCanary?.();
   }
 

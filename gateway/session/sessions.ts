@@ -96,6 +96,10 @@ export class Sessions implements SessionHost<AgentSession> {
     return this.#byNode.values();
   }
 
+  find(nodeId: string): AgentSession | undefined {
+    return this.#byNode.get(nodeId);
+  }
+
   get isRecorderFull(): boolean {
     return this.#recorder.isFull;
   }

@@ -2,7 +2,7 @@
 import { ControlError } from '../../domain/errors.ts';
 import type { Database, Executor } from '../../drizzle/client.ts';
 import { cancelledAmong, readOwnedCommands, recordBatch } from '../../drizzle/queries/dispatch.ts';
-import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
+import { findNewerSpecs, findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { readAllRevoked, readRevocationCounter, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
 import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
@@ -20,6 +20,7 @@ export function createPostgresStore(db: Database, now: () => number): SessionSto
     record: (batch) => record(db, batch, now()),
     publishedTrust: () => publishedTrust(db),
     findDesiredState: (nodeId) => findDesiredState(db, nodeId),
+    findNewerStates: async (held) => new Map((await findNewerSpecs(db, held)).map(({ nodeId, ...state }) => [nodeId, state])),
     readAllRevoked: () => readAllRevoked(db, now()),
     readRevocationsAfter: (seq) => readRevocations(db, seq),
   };

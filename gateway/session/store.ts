@@ -26,6 +26,12 @@ export interface StoredDesiredState {
   readonly signature: Uint8Array;
 }
 
+/** What a node holds, or was sent. */
+export interface HeldState {
+  readonly nodeId: string;
+  readonly generation: number;
+}
+
 export interface ReadCursor {
   readonly nodeId: string;
   readonly epoch: number;
@@ -68,6 +74,8 @@ export interface SessionStore {
   record(batch: SessionBatch): Promise<RecordedBatch>;
   publishedTrust(): Promise<PublishedTrust | null>;
   findDesiredState(nodeId: string): Promise<StoredDesiredState | null>;
+  /** Of these nodes, the signed state of those that have a newer generation than the one named. */
+  findNewerStates(held: readonly HeldState[]): Promise<ReadonlyMap<string, StoredDesiredState>>;
   readAllRevoked(): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;
   /** `seq`: the last number that was given out. */
   readRevocationsAfter(seq: number): Promise<{ readonly seq: number; readonly revocations: readonly Revocation[] }>;

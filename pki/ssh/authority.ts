@@ -103,8 +103,9 @@ export const createBreakGlassAuthority = (options: SshAuthorityOptions): BreakGl
     issueUserCertificate: async (request: BreakGlassRequest) => {
       const { nodeId, ttlSeconds = hour } = request;
       assertTtl(ttlSeconds, { min: 1, max: Number.MAX_SAFE_INTEGER });
-      const end = Math.min(options.now() + Math.min(ttlSeconds, hour) * 1_000, request.sessionEndsAt);
-      return issueUser(options, { request, place: ['nodeId', nodeId], end, least: 1 });
+      const now = options.now();
+      const end = Math.min(now + Math.min(ttlSeconds, hour) * 1_000, request.sessionEndsAt);
+      return issueUser(options, { request, place: ['nodeId', nodeId], now, end, least: 1 });
     },
   });
 
@@ -115,8 +116,9 @@ export const createSandboxAuthority = (options: SshAuthorityOptions): SandboxAut
     issueUserCertificate: async (request: SandboxRequest) => {
       const { instanceId, ttlSeconds, sessionEndsAt, sandboxExpiresAt } = request;
       assertTtl(ttlSeconds, sandboxTtl);
-      const end = Math.min(options.now() + ttlSeconds * 1_000, sessionEndsAt, sandboxExpiresAt);
-      return issueUser(options, { request, place: ['instanceId', instanceId], end, least: sandboxTtl.min });
+      const now = options.now();
+      const end = Math.min(now + ttlSeconds * 1_000, sessionEndsAt, sandboxExpiresAt);
+      return issueUser(options, { request, place: ['instanceId', instanceId], now, end, least: sandboxTtl.min });
     },
   });
 
@@ -128,6 +130,8 @@ const assertTtl = (ttlSeconds: number, { min, max }: { readonly min: number; rea
 interface UserIssue {
   readonly request: UserRequest;
   readonly place: readonly [name: string, id: string];
+  /** Read once: the least lifetime that may be asked for is not cut by the time it takes to judge it. */
+  readonly now: number;
   /** Unix milliseconds. */
   readonly end: number;
   /** Fewer seconds than this are no certificate. */
@@ -137,10 +141,9 @@ interface UserIssue {
 const accountPattern = /^[A-Za-z_][A-Za-z0-9._-]{0,31}$/;
 const placePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-const issueUser = async (options: SshAuthorityOptions, { request, place, end, least }: UserIssue): Promise<IssuedUserCertificate> => {
+const issueUser = async (options: SshAuthorityOptions, { request, place, now, end, least }: UserIssue): Promise<IssuedUserCertificate> => {
   if (!accountPattern.test(request.account)) throw invalid('account', `${JSON.stringify(request.account.slice(0, 64))} is no account name`);
   if (!placePattern.test(place[1])) throw invalid(place[0], `${JSON.stringify(place[1].slice(0, 64))} is no id`);
-  const now = options.now();
   if (!(end - now >= least * 1_000))
     throw new ControlError('INVALID_STATE', `less than ${least} s are left of the session: no certificate is issued`, {
       details: { reason: 'session-over', hint: 'begin a new session, then ask again' },

@@ -36,6 +36,19 @@ describe('the operator API', () => {
     });
   });
 
+  it('SSH-006 lists the certificates that were issued and takes one back by its serial, which must have been given out', async () => {
+    const issued = { nodeId: 'node-1', account: 'root', principal: 'root@node-1', keyId: 'ada', publicKey: 'SHA256:x', issuedTo: 'ada' };
+    deployment.sshCertificates.push({ serial: '9007199254740993', ...issued, issuedAt: now, validBefore: now + 1, revokedAt: null });
+    const listed = await ask(`${api.url}/v1/ssh-certificates?node=node-1`);
+    assert.deepEqual(listed.body, { certificates: deployment.sshCertificates });
+    const path = `${api.url}/v1/ssh-certificates`;
+    const words = JSON.stringify({ actor: 'ann', reason: 'laptop lost' });
+    const taken = await post(`${path}/9007199254740993/revoke`, words);
+    assert.deepEqual([taken.status, taken.body], [202, { workflowId: 'ssh/9007199254740993/revoke', runId: 'run-3' }]);
+    assert.deepEqual(deployment.sshRevokesAsked, [{ serial: '9007199254740993', actor: 'ann', reason: 'laptop lost' }]);
+    assert.deepEqual([(await post(`${path}/1/revoke`, words)).status, (await post(`${path}/1/revoke`, '{}')).status], [404, 400]);
+  });
+
   describe('bad input', () => {
     const cases: readonly { title: string; body: string; type?: string; status: number; code: string; message: RegExp }[] = [
       { title: 'text that is no JSON', body: '{"actor":', status: 400, code: 'MALFORMED', message: /^the body is not JSON: / },

@@ -7,6 +7,7 @@ import type { StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
+import type { SshCertificateView } from '../../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
 import { viewsOf } from '../../services/workload-keys.ts';
 
@@ -58,6 +59,8 @@ export interface FakeDeployment {
   stuckWorkflows: StuckItem[] | Error;
   readonly tokensAsked: TokenRequest[];
   readonly revokesAsked: { nodeId: string; actor: string; reason: string }[];
+  readonly sshCertificates: SshCertificateView[];
+  readonly sshRevokesAsked: { serial: string; actor: string; reason: string }[];
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
   /** null: no issuer is configured. */
   workload: WorkloadIssuer | null;
@@ -75,6 +78,8 @@ export const createDeployment = (): FakeDeployment => ({
   stuckWorkflows: [],
   tokensAsked: [],
   revokesAsked: [],
+  sshCertificates: [],
+  sshRevokesAsked: [],
   commandsAsked: [],
   workload: null,
 });
@@ -105,6 +110,13 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
       getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),
       listAudit: async ({ after, limit }) => deployment.audit.filter((event) => event.seq > after).slice(0, limit),
+      listSshCertificates: async ({ nodeId, limit }) =>
+        deployment.sshCertificates.filter((certificate) => nodeId === null || certificate.nodeId === nodeId).slice(0, limit),
+      getSshCertificate: async (serial) =>
+        orNotFound(
+          deployment.sshCertificates.find((certificate) => certificate.serial === serial),
+          `no certificate ${serial} was issued here`,
+        ),
       listRotations: async () => [...deployment.evidence.keys()].map((id) => ({ id, stages: ['add'], firstAt: now, lastAt: now })),
       getEvidence: async (id) => orNotFound(deployment.evidence.get(id), `rotation ${id} has left no evidence`),
     },
@@ -121,6 +133,10 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         running.add(workflowId);
         deployment.revokesAsked.push(input);
         return { workflowId, runId: 'run-1' };
+      },
+      startSshRevoke: async (input) => {
+        deployment.sshRevokesAsked.push(input);
+        return { workflowId: `ssh/${input.serial}/revoke`, runId: 'run-3' };
       },
       startCommands: async (input) => {
         deployment.commandsAsked.push(input);

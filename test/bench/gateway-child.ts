@@ -37,6 +37,7 @@ const emptyStore: SessionStore = {
   record: async () => ({ settled: [], fenced: [], unknown: [] }),
   publishedTrust: async () => null,
   findDesiredState: async () => null,
+  findNewerStates: async () => new Map(),
   readAllRevoked: async () => ({ seq: 0, revocations: [] }),
   readRevocationsAfter: async () => ({ seq: 0, revocations: [] }),
 };

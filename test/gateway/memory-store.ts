@@ -11,6 +11,7 @@ import type {
   RecordedBatch,
   Revocation,
   SessionBatch,
+  HeldState,
   SessionStore,
   SessionTouch,
   StoredDesiredState,
@@ -198,6 +199,15 @@ export class MemoryStore implements SessionStore {
   async findDesiredState(nodeId: string): Promise<StoredDesiredState | null> {
     await this.#enter('findDesiredState');
     return this.desired.get(nodeId) ?? null;
+  }
+
+  async findNewerStates(held: readonly HeldState[]): Promise<ReadonlyMap<string, StoredDesiredState>> {
+    await this.#enter('findNewerStates');
+    const newer = held.flatMap(({ nodeId, generation }): [string, StoredDesiredState][] => {
+      const state = this.desired.get(nodeId);
+      return state === undefined || state.generation <= generation ? [] : [[nodeId, state]];
+    });
+    return new Map(newer);
   }
 
   async readAllRevoked(): Promise<{ seq: number; revocations: Revocation[] }> {

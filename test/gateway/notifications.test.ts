@@ -61,6 +61,7 @@ describe('the listening connection', function () {
       onPoke: (nodeIds) => void heard.push(nodeIds),
       onTrust: () => void heard.push('trust'),
       onRevocation: () => void heard.push('revocation'),
+      onSpecs: (ids) => void heard.push(`specs ${ids === 'sweep' ? ids : ids.join()}`),
       onLost: (error) => void lost.push((error as Error).message),
     });
     const notify = (channel: string, payload: string): Promise<unknown> =>
@@ -126,6 +127,7 @@ describe('the listening connection', function () {
       onPoke: () => undefined,
       onTrust: () => undefined,
       onRevocation: () => undefined,
+      onSpecs: () => undefined,
       onLost: () => undefined,
     });
     notifications.start();

@@ -5,6 +5,7 @@
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
+import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
@@ -174,6 +175,12 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
     stage.commands.openSessions = 0;
     return handle;
   },
+  'revoke-ssh-certificate': (stage) =>
+    stage.client.workflow.start('revokeSshCertificate', {
+      workflowId: workflowIds.revokeSshCertificate('4711'),
+      taskQueue: taskQueues.control,
+      args: [{ serial: '4711', ...words }],
+    }),
   'run-command-few': async (stage) => {
     const handle = await runCommand(stage, ['node-00001', 'node-00002']);
     await until(() => stage.commands.waits.size === 2);
@@ -238,7 +245,7 @@ async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: w
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands) },
+    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createSshSigningActivities(commands) },
     workflowBundle: undefined as never,
   });
   return running([control, signing]);

@@ -13,6 +13,7 @@ import { createKeyRotationSigningActivities } from '../../activities/key-rotatio
 import { createRotationControlActivities } from '../../activities/rotation-control.ts';
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { taskQueues } from '../../temporal.config.ts';
+import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { activitiesOf, boundaries } from '../../workers/boundaries.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
 import { readControlConfig } from '../../workers/config.ts';
@@ -36,6 +37,7 @@ const signing = [
   createKeyRotationSigningActivities(keys),
   createAuditSigningActivities({ audit: { checkpoint: async () => [] } }),
   createCommandSigningActivities(commands),
+  createSshSigningActivities(commands),
 ];
 
 describe('the trust boundary of a task queue', () => {
@@ -120,6 +122,7 @@ describe('the workflow bundle', function () {
       'renewCa',
       'resignExpiring',
       'revokeIdentity',
+      'revokeSshCertificate',
       'rotateCommandRoot',
       'rotateGatewayCertificate',
       'rotateTicketKey',

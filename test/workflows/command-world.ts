@@ -1,6 +1,7 @@
 /** Nodes and their log in memory, for the command and revocation activities; the rules of the log are the ports' contract. */
 import type { CommandControlPorts, CommandSigningPorts, CommandView, WaitFor } from '../../activities/command-ports.ts';
 import type { IdentityPorts } from '../../activities/identities.ts';
+import type { SshSigningPorts } from '../../activities/ssh-signing.ts';
 import type { CommandState } from '../../domain/commands/states.ts';
 import { isFinished } from '../../domain/commands/states.ts';
 import { ControlError } from '../../domain/errors.ts';
@@ -11,7 +12,7 @@ interface Entry extends CommandView {
   readonly deadline: number;
 }
 
-export class CommandWorld implements CommandControlPorts, CommandSigningPorts, IdentityPorts {
+export class CommandWorld implements CommandControlPorts, CommandSigningPorts, IdentityPorts, SshSigningPorts {
   readonly entries = new Map<string, Entry>();
   readonly waits = new Map<string, WaitFor>();
   readonly due = new Map<string, DueCompletion>();
@@ -47,6 +48,17 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
     },
   };
 
+  brought = 0;
+  readonly clock: CommandSigningPorts['clock'] = async () => Date.now();
+  readonly access: CommandSigningPorts['access'] = { bringUpToDate: async () => ++this.brought };
+  readonly ssh: SshSigningPorts['ssh'] = {
+    revoke: async ({ serial }) => {
+      if (serial === '404') throw new ControlError('NOT_FOUND', `no certificate ${serial} was issued here`);
+      this.revokes += 1;
+      this.before('ssh.revoke');
+      return { nodeId: 'node-00001', generation: 7 };
+    },
+  };
   readonly resign: CommandSigningPorts['resign'] = { signAgain: async () => ({ commands: 2, specs: 1 }), stillSignedUnder: async () => 0 };
 
   readonly commands: CommandControlPorts['commands'] = {

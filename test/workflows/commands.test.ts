@@ -5,6 +5,7 @@ import { ActivityFailure, ApplicationFailure, CancelledFailure } from '@temporal
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
+import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { createRelay } from '../../workers/relay.ts';
@@ -49,7 +50,7 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     });
     const signing = await temporal.createWorker({
       taskQueue: taskQueues.signing,
-      activities: createCommandSigningActivities(world),
+      activities: { ...createCommandSigningActivities(world), ...createSshSigningActivities(world) },
       workflowBundle: undefined as never,
     });
     workers = running([control, signing]);
@@ -256,6 +257,32 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
       type: 'INVALID_INPUT',
       message: 'revoking node-00001 runs under the workflow id node/node-00001/revoke, not node/other/revoke',
     });
+  });
+
+  it('SSH-006 revokeSshCertificate repeats its one step until it is done, and answers with the generation that lists the serial', async () => {
+    const world = new CommandWorld(1);
+    let failed = false;
+    world.before = (call) => {
+      if (call !== 'ssh.revoke' || failed) return;
+      failed = true;
+      throw new ControlError('UNAVAILABLE', 'the answer is lost');
+    };
+    await runWorkers(world);
+    const words = { actor: 'ann', reason: 'laptop lost' };
+    const start = (workflowId: string, serial: string) =>
+      temporal.client.workflow.start('revokeSshCertificate', { workflowId, taskQueue: taskQueues.control, args: [{ serial, ...words }] });
+    const handle = await start(workflowIds.revokeSshCertificate('4711'), '4711');
+    assert.deepEqual(await handle.result(), { nodeId: 'node-00001', generation: 7 });
+    assert.equal(world.revokes, 2);
+    assert.deepEqual(await failureOf(await start('ssh/1/revoke', '2')), {
+      type: 'INVALID_INPUT',
+      message: 'taking 2 back runs under the workflow id ssh/2/revoke, not ssh/1/revoke',
+    });
+    assert.deepEqual(await failureOf(await start('ssh/0x1/revoke', '0x1')), {
+      type: 'INVALID_INPUT',
+      message: 'revokeSshCertificate: serial must be a whole number in digits, not "0x1"',
+    });
+    assert.equal((await failureOf(await start(workflowIds.revokeSshCertificate('404'), '404'))).type, 'NOT_FOUND');
   });
 
   it('the reconcilers take no input', async () => {

@@ -137,19 +137,36 @@ async function signUser(options: SshSignOptions, { publicKey, bundle, ports }: A
   if (lifetimeMs > hour || lifetimeMs < 1_000)
     throw refuse('--for must be 1s to 1h for a user certificate', 'sign again when it has expired');
   const { now } = ports.io;
+  const [account, nodeId, keyId] = [options.account ?? '', options.node ?? '', keyIdOf(options)];
+  const database = getDatabaseUrl(ports);
   const authority = createBreakGlassAuthority({ ...authorityOf(bundle, 'sshCa'), now });
   const issued = await authority.issueUserCertificate({
     publicKey,
-    account: options.account ?? '',
-    nodeId: options.node ?? '',
-    keyId: keyIdOf(options),
+    account,
+    nodeId,
+    keyId,
     // The session that asks is this command, which lives as long as what it signs.
     sessionEndsAt: now() + lifetimeMs,
     ttlSeconds: Math.floor(lifetimeMs / 1_000),
     ...(options.command === null ? {} : { forceCommand: options.command }),
     ...(options.source.length === 0 ? {} : { sourceAddresses: options.source }),
   });
-  return { ...issued, kind: 'user', principals: [issued.principal] };
+  const { serial, principal, validBefore } = issued;
+  const publicKeyOf = sshFingerprint(parseSshKeyLine(publicKey).blob);
+  // Written down before it leaves (SSH-005): a certificate that nobody knows of could not be taken back.
+  const { recordAt } = await import('./record.ts');
+  await recordAt(database, { serial, nodeId, account, principal, keyId, publicKey: publicKeyOf, issuedTo: options.actor, validBefore });
+  return { ...issued, kind: 'user', principals: [principal] };
+}
+
+function getDatabaseUrl({ settings }: Ports): string {
+  const url = settings.databaseUrl();
+  if (url !== null) return url;
+  throw new ControlError(
+    'MISSING_ENV',
+    'a user certificate is written down before it is issued: BETTER_COMPUTE_DATABASE_URL is not set and no stack runs from this state folder',
+    { details: { reason: 'no-database', hint: 'set BETTER_COMPUTE_DATABASE_URL' } },
+  );
 }
 
 async function signHost(options: SshSignOptions, { publicKey, bundle, ports }: Asked): Promise<Omit<Signed, 'fingerprint'>> {
@@ -185,5 +202,5 @@ function report(signed: Signed, options: SshSignOptions, { io }: Ports): void {
   if (options.out === null) io.out(signed.certificate);
   else io.out(options.out);
   io.err(`${signed.kind} certificate ${facts.serial} for ${signed.principals.join(', ')}, good until ${facts.validBefore}`);
-  if (signed.kind === 'user') io.err(`to take it back: better-compute ssh krl revoked.krl --serial ${facts.serial}`);
+  if (signed.kind === 'user') io.err(`to take it back: better-compute ssh revoke ${facts.serial} --reason "..."`);
 }

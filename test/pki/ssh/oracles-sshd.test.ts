@@ -7,7 +7,10 @@ import { connect, createServer } from 'node:net';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
+import { create } from '@bufbuild/protobuf';
+import { sshAccessFiles } from '../../../daemon/access/ssh-access.ts';
 import { type BreakGlassRequest, createKrl, parseSshKeyLine, sshCertAuthorityLine, sshTrustFiles } from '../../../pki/ssh/index.ts';
+import { AccessSpecSchema } from '../../../proto/index.ts';
 import { scratchFolder } from '../../harness/scratch.ts';
 import { createTestAuthorities, hasSshKeygen, minute, sshdPath } from './support.ts';
 
@@ -60,7 +63,10 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
   }
 
   /** A machine that trusts one authority, for our account at one place, and presents a host certificate. */
-  const startDaemon = async (name: string, { ca, host }: { ca: typeof breakGlass | typeof sandbox; host: string }): Promise<Daemon> => {
+  const startDaemon = async (
+    name: string,
+    { ca, host, include }: { ca: typeof breakGlass | typeof sandbox; host: string; include?: string },
+  ): Promise<Daemon> => {
     const trust = sshTrustFiles({ caPublicKey: ca.publicKey, account, place: name });
     const hostKey = makeKey(`${name}-host`);
     const issued = await ca.issueHostCertificate({
@@ -78,9 +84,13 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
         'ListenAddress 127.0.0.1',
         `HostKey ${hostKey}`,
         `HostCertificate ${file(`${name}-host-cert.pub`, `${issued.certificate}\n`)}`,
-        `TrustedUserCAKeys ${file(`${name}-ca`, trust.trustedUserCaKeys)}`,
-        `AuthorizedPrincipalsFile ${file(`${name}-principals`, trust.authorizedPrincipals, 0o644)}`,
-        `RevokedKeys ${krl}`,
+        ...(include === undefined
+          ? [
+              `TrustedUserCAKeys ${file(`${name}-ca`, trust.trustedUserCaKeys)}`,
+              `AuthorizedPrincipalsFile ${file(`${name}-principals`, trust.authorizedPrincipals, 0o644)}`,
+              `RevokedKeys ${krl}`,
+            ]
+          : [`Include ${include}`]),
         'AuthorizedKeysFile none',
         'PasswordAuthentication no',
         'KbdInteractiveAuthentication no',
@@ -217,6 +227,28 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
     writeFileSync(node.krl, bytes);
     await refused({ to: node, certificate: gone.certificate });
     assert.equal((await login({ to: node, certificate: kept.certificate })).out, 'in');
+  });
+
+  it('SSH-006 SSH-007 follows the files that a daemon writes: one Include, and a revoked serial and the sandbox stay outside', async function () {
+    // sshd runs the command that names the principals as another user, which only root may.
+    if (process.getuid?.() !== 0) return this.skip();
+    const trust = join(folder, 'managed');
+    const files = sshAccessFiles({ folder: trust, nodeId: 'node_1' });
+    const authority = parseSshKeyLine(breakGlass.publicKey);
+    const apply = (serials: readonly bigint[]) => {
+      const certificates = [{ authority, serials, keyIds: [] }];
+      const { bytes } = createKrl({ version: BigInt(serials.length + 1), generatedAt: Date.now(), comment: '', certificates, keys: [] });
+      return files.apply(create(AccessSpecSchema, { sshUserCa: breakGlass.publicKey, sshKrl: serials.length === 0 ? new Uint8Array() : bytes }));
+    };
+    await apply([]);
+    const managed = await startDaemon('node_1-managed', { ca: breakGlass, host: 'node_1', include: join(trust, 'sshd.conf') });
+    const [gone, kept] = [await issue(), await issue()];
+    assert.equal((await login({ to: managed, certificate: gone.certificate })).out, 'in');
+    await refused({ to: managed, certificate: (await issue({ nodeId: 'node_2' })).certificate });
+    await refused({ to: managed, certificate: (await sandboxed()).certificate });
+    await apply([gone.serial]);
+    await refused({ to: managed, certificate: gone.certificate });
+    assert.equal((await login({ to: managed, certificate: kept.certificate })).out, 'in');
   });
 
   it('a client that pins by @cert-authority takes a certified host under its own name only', async () => {

@@ -1,0 +1,30 @@
+/** Logins to the nodes over PostgreSQL: the access section of their desired state, and what is taken back. */
+import type { Database } from '../../drizzle/client.ts';
+import type { PkiBundle } from '../../pki/bundle/index.ts';
+import { accessKeysOf, type NodeAccessOptions, writeAccess, writeAccessOfAll } from '../../services/node-access.ts';
+import { announceSpecs } from '../../services/poke.ts';
+import { revokeSshCertificate } from '../../services/ssh-certificates.ts';
+import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
+import type { CommandSigningPorts } from '../command-ports.ts';
+import type { SshSigningPorts } from '../ssh-signing.ts';
+
+export interface AccessOptions {
+  readonly db: Database;
+  readonly worker: WorkerKeyProvider;
+  readonly bundle: () => PkiBundle;
+}
+
+export function createAccess({ db, worker, bundle }: AccessOptions): CommandSigningPorts['access'] & SshSigningPorts['ssh'] {
+  const options = (): NodeAccessOptions => {
+    const current = bundle();
+    const announce = (nodeIds: readonly string[]): Promise<void> => announceSpecs(db, nodeIds);
+    return { db, worker, announce, trustDomain: current.trustDomain, keys: accessKeysOf(current) };
+  };
+  return {
+    bringUpToDate: async (onProgress) => writeAccessOfAll(options(), { onProgress }),
+    revoke: async ({ serial, actor, reason }) => {
+      const { nodeId } = await revokeSshCertificate({ db, serial, actor, reason });
+      return { nodeId, generation: await writeAccess(options(), nodeId) };
+    },
+  };
+}
