@@ -2,12 +2,14 @@
 import type { ExchangedKey } from '../domain/rotation/key-exchanges.ts';
 import { translated } from './failures.ts';
 import type { KeyRotationControlPorts } from './key-rotation-ports.ts';
+import { assertOverrideApproved, type OverrideApproval } from './override-approval.ts';
 import type { OverrideRow } from './rotation-ports.ts';
 
 export interface RecordKeyOverrideInput extends Omit<OverrideRow, 'at'> {
   readonly rotationId: string;
   readonly key: ExchangedKey;
   readonly leftBehind: readonly string[];
+  readonly approvals?: readonly OverrideApproval[];
 }
 
 export interface KeyRotationControlActivities {
@@ -15,12 +17,14 @@ export interface KeyRotationControlActivities {
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
 
-export const createKeyRotationControlActivities = ({ overrides }: KeyRotationControlPorts): KeyRotationControlActivities =>
+export const createKeyRotationControlActivities = ({ overrides, quorum }: KeyRotationControlPorts): KeyRotationControlActivities =>
   translated<KeyRotationControlActivities>({
-    recordKeyOverride: ({ rotationId, key, kind, subject, actor, reason, leftBehind }) =>
-      overrides.recordOverride({
+    async recordKeyOverride({ rotationId, key, kind, subject, actor, reason, leftBehind, approvals = [] }) {
+      const approvedBy = await assertOverrideApproved(quorum, { rotationId, kind, subject, reason, approvals });
+      return overrides.recordOverride({
         rotationId,
         override: { kind, subject, actor, reason },
-        details: { key, ...(kind === 'force' ? { processesLeftBehind: [...leftBehind] } : {}) },
-      }),
+        details: { key, approvedBy: [...approvedBy], ...(kind === 'force' ? { processesLeftBehind: [...leftBehind] } : {}) },
+      });
+    },
   });

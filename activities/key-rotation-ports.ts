@@ -4,6 +4,7 @@ import type { Verdict } from '../domain/rotation/gates.ts';
 import type { ExchangedKey, KeyStanding, RenewedCa } from '../domain/rotation/key-exchanges.ts';
 import type { SignedEvidence } from '../pki/audit/evidence.ts';
 import type { KeyProcess, KeyStageFacts } from '../pki/audit/key-evidence.ts';
+import type { PublishedQuorumPort } from './override-approval.ts';
 import type { Clock, OverrideWriterPort, RotationReadsPort } from './rotation-ports.ts';
 
 export interface KeyView {
@@ -48,5 +49,6 @@ export interface KeyRotationPorts extends Clock {
 }
 
 export interface KeyRotationControlPorts {
+  readonly quorum: PublishedQuorumPort;
   readonly overrides: Pick<OverrideWriterPort, 'recordOverride'>;
 }

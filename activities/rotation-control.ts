@@ -2,6 +2,7 @@
 import { ControlError } from '../domain/errors.ts';
 import { translated } from './failures.ts';
 import { currentWait } from './not-yet.ts';
+import { assertOverrideApproved, type OverrideApproval } from './override-approval.ts';
 import { answer, type GateName, type GateReport, judgeNodes, readOverrides } from './rotation-gates.ts';
 import type { OverrideRow, RotationControlPorts } from './rotation-ports.ts';
 
@@ -18,6 +19,7 @@ export interface RecordOverrideInput {
   readonly subject: string;
   readonly actor: string;
   readonly reason: string;
+  readonly approvals?: readonly OverrideApproval[];
 }
 
 export interface RotationControlActivities {
@@ -34,12 +36,13 @@ export function createRotationControlActivities(ports: RotationControlPorts): Ro
       return answer(judged, { wait: currentWait(), patienceMs, now: ports.now() });
     },
 
-    /** Before it takes effect: who, why, and whom a force leaves behind (H-08). */
-    async recordOverride({ rotationId, kind, subject, actor, reason }) {
+    /** Before it takes effect: who, why, who approved, and whom a force leaves behind (H-08). */
+    async recordOverride({ rotationId, kind, subject, actor, reason, approvals = [] }) {
       if (kind === 'exclude' && !(await ports.overrides.nodeExists(subject))) {
         throw new ControlError('NOT_FOUND', `no node ${subject} is known`, { details: { reason: 'unknown-node' } });
       }
-      const details = kind === 'force' ? await leftBehind(ports, rotationId) : {};
+      const approvedBy = await assertOverrideApproved(ports.quorum, { rotationId, kind, subject, reason, approvals });
+      const details = { approvedBy: [...approvedBy], ...(kind === 'force' ? await leftBehind(ports, rotationId) : {}) };
       return ports.overrides.recordOverride({ rotationId, override: { kind, subject, actor, reason }, details });
     },
   });

@@ -2,6 +2,7 @@
 import type { FleetFacts, ProcessFact, RotationTimes } from '../domain/rotation/gates.ts';
 import type { CommandRoots } from '../domain/rotation/stages.ts';
 import type { SignedEvidence, StageFacts } from '../pki/audit/evidence.ts';
+import type { PublishedQuorumPort } from './override-approval.ts';
 
 export interface RootsView {
   readonly roots: CommandRoots;
@@ -104,6 +105,7 @@ export interface RotationGatePorts extends Clock {
 
 export interface RotationControlPorts extends RotationGatePorts {
   readonly overrides: OverrideWriterPort;
+  readonly quorum: PublishedQuorumPort;
 }
 
 export interface RotationSigningPorts extends RotationGatePorts {

@@ -17,7 +17,7 @@ const shared = {
   BETTER_COMPUTE_CODEC_KEY: optional,
 };
 
-const controlSchema = z.object(shared);
+const controlSchema = z.object({ ...shared, BETTER_COMPUTE_TRUST_DOMAIN: optional });
 const signingSchema = z.object({
   ...shared,
   BETTER_COMPUTE_HOME: z.string().default('.better-compute'),
@@ -38,6 +38,11 @@ export interface WorkerConfig {
   readonly codecKey: string | undefined;
 }
 
+export interface ControlConfig extends WorkerConfig {
+  /** What approvals are made for; undefined: none can be judged here. */
+  readonly trustDomain: string | undefined;
+}
+
 export interface SigningConfig extends WorkerConfig {
   readonly secret: string | undefined;
   /** null: the bundle is a row of the database. */
@@ -53,7 +58,10 @@ export interface SigningConfig extends WorkerConfig {
 }
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
-export const readControlConfig = (env: NodeJS.ProcessEnv): WorkerConfig => sharedOf(parseEnv(controlSchema, env));
+export function readControlConfig(env: NodeJS.ProcessEnv): ControlConfig {
+  const parsed = parseEnv(controlSchema, env);
+  return { ...sharedOf(parsed), trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN };
+}
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
 export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
@@ -72,7 +80,7 @@ export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
   };
 }
 
-const sharedOf = (parsed: z.infer<typeof controlSchema>): WorkerConfig => ({
+const sharedOf = (parsed: Omit<z.infer<typeof controlSchema>, 'BETTER_COMPUTE_TRUST_DOMAIN'>): WorkerConfig => ({
   databaseUrl: parsed.BETTER_COMPUTE_DATABASE_URL,
   metrics: { host: parsed.BETTER_COMPUTE_METRICS_HOST, port: parsed.BETTER_COMPUTE_METRICS_PORT },
   codecKey: parsed.BETTER_COMPUTE_CODEC ? parsed.BETTER_COMPUTE_CODEC_KEY : undefined,

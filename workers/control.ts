@@ -6,7 +6,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createCommandLog } from '../activities/adapters/commands.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
-import { createOverrideWriter, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
+import { createOverrideWriter, createPublishedQuorum, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
@@ -17,7 +17,7 @@ import { createPoker } from '../services/poke.ts';
 import { taskQueues } from '../temporal.config.ts';
 import { activitiesOf } from './boundaries.ts';
 import { loadWorkflowBundle } from './bundle.ts';
-import { readControlConfig } from './config.ts';
+import { type ControlConfig, readControlConfig } from './config.ts';
 import { newProcessId, startHeartbeat } from './heartbeat.ts';
 import { createLocalEnds } from './local-ends.ts';
 import { createOutbox } from './outbox.ts';
@@ -33,10 +33,10 @@ await runProcess({ name: 'worker-control', start });
 
 async function start(context: ProcessContext): Promise<RunningProcess> {
   const config = readControlConfig(context.env);
-  return startWorkerProcess({ name: 'worker-control', config, context, build });
+  return startWorkerProcess({ name: 'worker-control', config, context, build: (parts) => build(config, parts) });
 }
 
-async function build(parts: WorkerParts): Promise<void> {
+async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
   const { context, db, connection, client, namespace, closing } = parts;
   const { log } = context;
   await ensureSearchAttributes(connection, namespace);
@@ -46,9 +46,10 @@ async function build(parts: WorkerParts): Promise<void> {
   const ends = createLocalEnds();
   const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
   const overrides = createOverrideWriter({ db, now });
+  const quorum = createPublishedQuorum({ db, trustDomain: config.trustDomain });
   const activities = activitiesOf(taskQueues.control, [
-    createRotationControlActivities({ ...gates, overrides }),
-    createKeyRotationControlActivities({ overrides }),
+    createRotationControlActivities({ ...gates, overrides, quorum }),
+    createKeyRotationControlActivities({ overrides, quorum }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
     createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
   ]);

@@ -10,9 +10,11 @@ import { createStageEvidence, type EvidenceSigner, type EvidenceStage } from '..
 import * as bundles from '../../pki/bundle/index.ts';
 import { trustContentDigest, trustContentOf } from '../../pki/trust/index.ts';
 import { listProcesses } from '../../services/processes.ts';
+import { readPublishedQuorum } from '../../services/published-quorum.ts';
 import { countSignedUnder, resignCommands } from '../../services/resign.ts';
 import { readEvidence, readOverrides, recordEvidence, recordOverride } from '../../services/rotations.ts';
 import { lastWorkerNotAfter, type WorkerKeyProvider } from '../../services/worker-keys.ts';
+import type { PublishedQuorumPort } from '../override-approval.ts';
 import type {
   Clock,
   CommandRootsPort,
@@ -24,6 +26,18 @@ import type {
   RotationReadsPort,
 } from '../rotation-ports.ts';
 import { createBundleSteps, type RunningBundle } from './bundle-steps.ts';
+
+/** The set that daemons are given, and the trust domain this process was told. */
+export const createPublishedQuorum = ({ db, trustDomain }: { db: Database; trustDomain: string | undefined }): PublishedQuorumPort => ({
+  published: () => readPublishedQuorum(db),
+  trustDomain: () => {
+    if (trustDomain !== undefined) return trustDomain;
+    throw new ControlError(
+      'MISSING_ENV',
+      'BETTER_COMPUTE_TRUST_DOMAIN is not set for this process: signatures of approvers cannot be judged',
+    );
+  },
+});
 
 export interface DatabasePorts extends Clock {
   readonly db: Database;

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { activityInfo } from '@temporalio/activity';
 import type { Client } from '@temporalio/client';
 import { createKeyRotationPorts } from '../../activities/adapters/key-rotation.ts';
-import { createOverrideWriter } from '../../activities/adapters/rotation.ts';
+import { createOverrideWriter, createPublishedQuorum } from '../../activities/adapters/rotation.ts';
 import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
 import { createKeyRotationSigningActivities } from '../../activities/key-rotation-signing.ts';
 import { productionTimes } from '../../domain/rotation/gates.ts';
@@ -76,7 +76,13 @@ describe('exchanges of keys over real stores', function () {
     const ports = createKeyRotationPorts({ db: used.db, now: Date.now, running: bundle, clock, times: productionTimes, workload, folder });
     const overrides = createOverrideWriter({ db: used.db, now: Date.now });
     workers = running([
-      await temporal.createWorker({ taskQueue: taskQueues.control, activities: createKeyRotationControlActivities({ overrides }) }),
+      await temporal.createWorker({
+        taskQueue: taskQueues.control,
+        activities: createKeyRotationControlActivities({
+          overrides,
+          quorum: createPublishedQuorum({ db: used.db, trustDomain: undefined }),
+        }),
+      }),
       await temporal.createWorker({
         taskQueue: taskQueues.signing,
         activities: createKeyRotationSigningActivities(ports),

@@ -5,6 +5,7 @@
 import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { activityInfo } from '@temporalio/activity';
 import type { ExchangedKeyPort, KeyRotationControlPorts, KeyRotationPorts, KeyView } from '../../activities/key-rotation-ports.ts';
+import type { PublishedQuorumPort } from '../../activities/override-approval.ts';
 import type { OverrideRow } from '../../activities/rotation-ports.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { judgeProcesses } from '../../domain/rotation/gates.ts';
@@ -13,6 +14,7 @@ import { minute } from '../../domain/time.ts';
 import type { SignedEvidence } from '../../pki/audit/evidence.ts';
 import { createKeyEvidence, parseKeyEvidence } from '../../pki/audit/key-evidence.ts';
 import { type KeyEvidenceVerdict, verifyKeyEvidence } from '../../pki/audit/verify-key-evidence.ts';
+import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
 
 export interface KeyTimes {
   /** From add to promote, and from stop to retirement. */
@@ -31,6 +33,8 @@ export class KeyWorld implements KeyRotationPorts, KeyRotationControlPorts {
   readonly kind: ExchangedKey;
   keys: KeyStanding[] = [{ id: 'key-1', state: 'signing', opensAt: null }];
   generation = 1;
+  approvers: QuorumFields = noQuorum;
+  readonly quorum: PublishedQuorumPort = { published: async () => this.approvers, trustDomain: () => 'fleet.example' };
   times: KeyTimes;
   /** Effects in order, to count what happened twice. */
   readonly effects: string[] = [];

@@ -35,8 +35,8 @@ const stateAt = (phase: Phase): RotationState => {
 
 describe('rotateCommandRoot: messages', () => {
   const garbage: readonly [name: string, value: unknown, says: RegExp][] = [
-    ['nothing', undefined, /^force: expected an object with phase, actor, reason, got nothing/],
-    ['null', null, /expected an object with phase, actor, reason, got null/],
+    ['nothing', undefined, /^force: expected an object with phase, actor, reason, approvals, got nothing/],
+    ['null', null, /expected an object with phase, actor, reason, approvals, got null/],
     ['a number', 7, /got a number/],
     ['a list', [signed], /got a list/],
     ['an unreadable payload', new Undecodable('x'), /got a payload that cannot be read/],
@@ -55,7 +55,11 @@ describe('rotateCommandRoot: messages', () => {
       /actor must be a text that is not empty, got a object/,
     ],
     ['control characters', { phase: 'fleet', actor: 'a\u0007nn', reason: 'x' }, /actor contains control characters/],
-    ['a misspelt field', { phase: 'fleet', ...signed, raeson: 'x' }, /raeson is not a known field \(known: phase, actor, reason\)/],
+    [
+      'a misspelt field',
+      { phase: 'fleet', ...signed, raeson: 'x' },
+      /raeson is not a known field \(known: phase, actor, reason, approvals\)/,
+    ],
   ];
   for (const [name, value, says] of garbage) {
     it(`H-08 force refuses ${name}`, () => {

@@ -4,11 +4,13 @@
  */
 import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { activityInfo } from '@temporalio/activity';
+import type { PublishedQuorumPort } from '../../activities/override-approval.ts';
 import type { OverrideRow, RootsView, RotationControlPorts, RotationSigningPorts } from '../../activities/rotation-ports.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { type ProcessFact, productionTimes, type RotationTimes } from '../../domain/rotation/gates.ts';
 import { abortRotation, addRoot, type CommandRoots, dropRoot, type Step, switchRoot } from '../../domain/rotation/stages.ts';
 import { createStageEvidence, type SignedEvidence } from '../../pki/audit/evidence.ts';
+import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -28,6 +30,8 @@ export class RotationWorld implements RotationControlPorts, RotationSigningPorts
     removed: [],
   };
   generation = 1;
+  approvers: QuorumFields = noQuorum;
+  readonly quorum: PublishedQuorumPort = { published: async () => this.approvers, trustDomain: () => 'fleet.example' };
   readonly nodes = new Map<string, WorldNode>();
   readonly processes$: ProcessFact[] = [];
   published: { version: number; digest: string } | null = null;

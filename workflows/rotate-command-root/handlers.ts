@@ -26,24 +26,24 @@ const overridesOf = (state: RotationState): readonly OverrideHandler[] => [
     update: messages.force,
     signal: messages.forceSignal,
     read: (value) => {
-      const { phase, actor, reason } = state.readForce(value);
-      return { kind: 'force', subject: phase, actor, reason };
+      const { phase, ...words } = state.readForce(value);
+      return { kind: 'force', subject: phase, ...words };
     },
-    description: 'Open a gate although something is behind {phase, actor, reason}',
+    description: 'Open a gate although something is behind {phase, actor, reason, approvals}',
   },
   {
     update: messages.exclude,
     signal: messages.excludeSignal,
     read: (value) => {
-      const { node, actor, reason } = state.readExclude(value);
-      return { kind: 'exclude', subject: node, actor, reason };
+      const { node, ...words } = state.readExclude(value);
+      return { kind: 'exclude', subject: node, ...words };
     },
-    description: 'Go on without one node {node, actor, reason}',
+    description: 'Go on without one node {node, actor, reason, approvals}',
   },
   {
     update: messages.abort,
     signal: messages.abortSignal,
     read: (value) => ({ kind: 'abort', subject: '', ...state.readAbort(value) }),
-    description: 'Take the rotation back {actor, reason}',
+    description: 'Take the rotation back {actor, reason, approvals}',
   },
 ];

@@ -5,7 +5,14 @@
  */
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { ControlError } from '../../domain/errors.ts';
-import { type AbortMessage, type LifecycleStatus, parseStartOf, type StartMessage } from '../shared/lifecycle-messages.ts';
+import {
+  type AbortMessage,
+  type Approved,
+  type LifecycleStatus,
+  parseStartOf,
+  readApprovals,
+  type StartMessage,
+} from '../shared/lifecycle-messages.ts';
 import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 
 export { pause, resume } from '../shared/lifecycle-handlers.ts';
@@ -21,11 +28,11 @@ export {
 export const gates = Object.freeze(['processes', 'fleet', 'signers', 'confirm'] as const);
 export type Gate = (typeof gates)[number];
 
-export interface ForceMessage extends Signed {
+export interface ForceMessage extends Signed, Approved {
   readonly phase: Gate;
 }
 
-export interface ExcludeMessage extends Signed {
+export interface ExcludeMessage extends Signed, Approved {
   readonly node: string;
 }
 
@@ -82,7 +89,7 @@ const refusedForces: Readonly<Record<string, string>> = Object.freeze({ drop: 'd
 
 /** @throws ControlError INVALID_INPUT; INVALID_STATE for the wait before the drop, which no message opens */
 export function parseForce(value: unknown): ForceMessage {
-  const shape = new Shape('force', value, ['phase', 'actor', 'reason']);
+  const shape = new Shape('force', value, ['phase', 'actor', 'reason', 'approvals']);
   const phase = shape.get('phase');
   if (typeof phase === 'string' && Object.hasOwn(refusedForces, phase)) {
     throw new ControlError(
@@ -92,15 +99,15 @@ export function parseForce(value: unknown): ForceMessage {
       { details: { reason: 'drop-not-forceable' } },
     );
   }
-  const message = { phase: shape.oneOf('phase', gates), ...readSigned(shape) };
+  const message = { phase: shape.oneOf('phase', gates), ...readSigned(shape), ...readApprovals(shape) };
   shape.done();
   return message;
 }
 
 /** @throws ControlError INVALID_INPUT */
 export function parseExclude(value: unknown): ExcludeMessage {
-  const shape = new Shape('exclude', value, ['node', 'actor', 'reason']);
-  const message = { node: shape.text('node', textLimits.node), ...readSigned(shape) };
+  const shape = new Shape('exclude', value, ['node', 'actor', 'reason', 'approvals']);
+  const message = { node: shape.text('node', textLimits.node), ...readSigned(shape), ...readApprovals(shape) };
   shape.done();
   return message;
 }

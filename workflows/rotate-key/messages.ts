@@ -6,14 +6,14 @@ import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { ControlError } from '../../domain/errors.ts';
 import { type ExchangedKey, type RenewedCa, renewedCas } from '../../domain/rotation/key-exchanges.ts';
 import { workflowIds } from '../../temporal.config.ts';
-import type { AbortMessage, LifecycleStatus } from '../shared/lifecycle-messages.ts';
+import { type AbortMessage, type Approved, type LifecycleStatus, readApprovals } from '../shared/lifecycle-messages.ts';
 import { readSigned, Shape, type Signed } from '../shared/shape.ts';
 
 /** The gates an operator may force open. The waits for a point in time are none of them: what was signed is valid until then. */
 export const keyGates = Object.freeze(['processes', 'signers', 'confirm'] as const);
 export type KeyGate = (typeof keyGates)[number];
 
-export interface KeyForceMessage extends Signed {
+export interface KeyForceMessage extends Signed, Approved {
   readonly phase: KeyGate;
 }
 
@@ -100,13 +100,13 @@ const timed: ReadonlySet<unknown> = new Set(['promote', 'waiting-promote', 'prom
 
 /** @throws ControlError INVALID_INPUT; INVALID_STATE for a wait for a point in time, which no message opens */
 export function parseKeyForce(value: unknown): KeyForceMessage {
-  const shape = new Shape('force', value, ['phase', 'actor', 'reason']);
+  const shape = new Shape('force', value, ['phase', 'actor', 'reason', 'approvals']);
   if (timed.has(shape.get('phase'))) {
     throw new ControlError('INVALID_STATE', 'force does not shorten a wait for a point in time: until then others rely on the former key', {
       details: { reason: 'wait-not-forceable' },
     });
   }
-  const message = { phase: shape.oneOf('phase', keyGates), ...readSigned(shape) };
+  const message = { phase: shape.oneOf('phase', keyGates), ...readSigned(shape), ...readApprovals(shape) };
   shape.done();
   return message;
 }

@@ -65,16 +65,16 @@ const overridesOf = (state: KeyRotationState): readonly OverrideHandler[] => [
     update: messages.force,
     signal: messages.forceSignal,
     read: (value) => {
-      const { phase, actor, reason } = state.readForce(value);
-      return { kind: 'force', subject: phase, actor, reason };
+      const { phase, ...words } = state.readForce(value);
+      return { kind: 'force', subject: phase, ...words };
     },
-    description: 'Open a gate although a process is behind {phase, actor, reason}',
+    description: 'Open a gate although a process is behind {phase, actor, reason, approvals}',
   },
   {
     update: messages.abort,
     signal: messages.abortSignal,
     read: (value) => ({ kind: 'abort', subject: '', ...state.readAbort(value) }),
-    description: 'Take the exchange back {actor, reason}',
+    description: 'Take the exchange back {actor, reason, approvals}',
   },
 ];
 

@@ -1,7 +1,17 @@
 /** What every rotation of a key understands: the words that hold it, let it go on and take it back, and what it answers. */
-import { readSigned, Shape, type Signed, textLimits } from './shape.ts';
+import { isRecord, kindOf, readSigned, Shape, type Signed, textLimits } from './shape.ts';
 
-export type AbortMessage = Signed;
+/** What an approver signed about this override (H-08); needed once an approver set is published. */
+export interface OverrideApproval {
+  readonly kid: string;
+  readonly sig: string;
+}
+
+export interface Approved {
+  readonly approvals?: readonly OverrideApproval[];
+}
+
+export type AbortMessage = Signed & Approved;
 export type PauseMessage = Signed;
 
 /** All optional: a rotation starts with no input. */
@@ -10,7 +20,7 @@ export interface StartMessage {
   readonly reason?: string;
 }
 
-export interface Override extends Signed {
+export interface Override extends Signed, Approved {
   readonly kind: 'force' | 'exclude' | 'abort';
   /** The gate, or the node; empty for an abort. */
   readonly subject: string;
@@ -52,9 +62,32 @@ function parseWords(what: string, value: unknown): Signed {
   return message;
 }
 
+/** More approvers than a set has are none. */
+const approvalsAtMost = 64;
+
+/** Empty: none were brought, which the activity judges. Who signed what is its business too; here a list has to look like one. */
+export function readApprovals(shape: Shape): Approved {
+  if (!shape.has('approvals')) return {};
+  const value = shape.get('approvals');
+  if (!Array.isArray(value) || value.length > approvalsAtMost) {
+    shape.problem(`approvals must be a list of at most ${approvalsAtMost} {kid, sig}, got ${kindOf(value)}`);
+    return {};
+  }
+  const approvals = value.map((one: unknown) => {
+    const { kid, sig } = isRecord(one) ? one : {};
+    if (typeof kid === 'string' && typeof sig === 'string' && kid.length === 64 && sig.length === 86) return { kid, sig };
+    shape.problem('approvals holds one that is not {kid: 64 hex digits, sig: 86 characters of base64url}');
+    return { kid: '', sig: '' };
+  });
+  return approvals.length === 0 ? {} : { approvals };
+}
+
 /** @throws ControlError INVALID_INPUT */
 export function parseAbort(value: unknown): AbortMessage {
-  return parseWords('abort', value);
+  const shape = new Shape('abort', value, ['actor', 'reason', 'approvals']);
+  const message = { ...readSigned(shape), ...readApprovals(shape) };
+  shape.done();
+  return message;
 }
 
 /** @throws ControlError INVALID_INPUT */

@@ -1,6 +1,7 @@
 /** Commands that change a running rotation. Each names who and why; Temporal keeps both, and the audit trail repeats them. */
 import { Argument, Command, Option } from 'commander';
 import type { Gate } from '../../../workflows/rotate-command-root/messages.ts';
+import { type ApprovalInFile, approvalsOption } from '../../approvals-file.ts';
 import { actorOption, assertConfirmed, commonOptions, reasonOption, type SignedOptions, withExamples, yesOption } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
@@ -18,6 +19,8 @@ interface Targeted {
 
 export interface OverrideOptions extends SignedOptions, Targeted {
   readonly yes: boolean;
+  /** H-08: needed once an approver set is published. */
+  readonly approvals?: readonly ApprovalInFile[];
 }
 
 type ResumeOptions = Omit<SignedOptions, 'reason'> & Targeted;
@@ -33,14 +36,19 @@ export interface ExcludeOptions extends OverrideOptions {
 export function newRotationForce(ports: Ports, run: (options: ForceOptions) => Promise<void>): Command {
   const command = signed(ports, withTarget(new Command('force')), 'Open a gate of the running rotation although it is closed')
     .addOption(yesOption())
+    .addOption(approvalsOption())
     .addOption(new Option('--phase <gate>', 'the gate to open').choices(forceableGates).makeOptionMandatory())
     .action((flags: Flags<ForceOptions>) => run({ ...commonOptions(command), ...targeted(flags) }));
-  return withExamples(command, ['better-compute rotation force --phase fleet --reason "rack 7 is being scrapped" --yes']);
+  return withExamples(command, [
+    'better-compute rotation force --phase fleet --reason "rack 7 is being scrapped" --yes',
+    'better-compute rotation force --phase fleet --reason "rack 7 is being scrapped" --approvals ann.json,bob.json --yes',
+  ]);
 }
 
 export function newRotationExclude(ports: Ports, run: (options: ExcludeOptions) => Promise<void>): Command {
   const command = signed(ports, new Command('exclude'), 'Leave a node out of the gates; it must join again if it comes back after the drop')
     .addOption(yesOption())
+    .addOption(approvalsOption())
     .addArgument(new Argument('<node>', 'node id'))
     .action((node: string, flags: Omit<ExcludeOptions, 'json' | 'node'>) => run({ ...commonOptions(command), ...flags, node }));
   return withExamples(command, ['better-compute rotation exclude node-17 --reason "mainboard on order" --yes']);
@@ -53,6 +61,7 @@ export function newRotationAbort(ports: Ports, run: (options: OverrideOptions) =
     'Take the running rotation back; possible until the point of no return of its key',
   )
     .addOption(yesOption())
+    .addOption(approvalsOption())
     .action((flags: Flags<OverrideOptions>) => run({ ...commonOptions(command), ...targeted(flags) }));
   return withExamples(command, ['better-compute rotation abort --reason "wrong maintenance window" --yes']);
 }
@@ -84,20 +93,24 @@ function targeted<F extends TargetFlags>({ key, ca, ...rest }: F): Omit<F, 'key'
 const signed = (ports: Ports, command: Command, description: string): Command =>
   command.description(description).addOption(actorOption(ports.io)).addOption(reasonOption());
 
+/** Without the field where there are none: a worker of an earlier release refuses what it does not know. */
+const approved = ({ approvals }: Pick<OverrideOptions, 'approvals'>): Pick<OverrideOptions, 'approvals'> =>
+  approvals === undefined ? {} : { approvals };
+
 export const rotationForceRun = ({ phase, actor, reason, ...options }: ForceOptions, ports: Ports): Promise<void> =>
   change(options, ports, {
     question: `Force the gate "${phase}" open? Nodes and processes behind it may reject commands.`,
-    act: (r) => r.force({ phase, actor, reason }),
+    act: (r) => r.force({ phase, actor, reason, ...approved(options) }),
   });
 
 export const rotationExcludeRun = ({ node, actor, reason, ...options }: ExcludeOptions, ports: Ports): Promise<void> =>
   change(options, ports, {
     question: `Leave ${node} out of the rotation? It must join again if it comes back after the drop.`,
-    act: (r) => r.exclude({ node, actor, reason }),
+    act: (r) => r.exclude({ node, actor, reason, ...approved(options) }),
   });
 
 export const rotationAbortRun = ({ actor, reason, ...options }: OverrideOptions, ports: Ports): Promise<void> =>
-  change(options, ports, { question: 'Take the rotation back?', act: (r) => r.abort({ actor, reason }) });
+  change(options, ports, { question: 'Take the rotation back?', act: (r) => r.abort({ actor, reason, ...approved(options) }) });
 
 export const rotationPauseRun = ({ actor, reason, ...options }: SignedOptions & Targeted, ports: Ports): Promise<void> =>
   change({ ...options, yes: true }, ports, { question: '', act: (r) => r.pause({ actor, reason }) });
