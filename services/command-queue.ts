@@ -6,7 +6,7 @@
  * were kept from an earlier call can never put a wrong command into a log: they only save a read.
  */
 import { createHash } from 'node:crypto';
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { type Any, AnySchema } from '@bufbuild/protobuf/wkt';
 import { isCommandId, maxCommandIdLength } from '../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind } from '../domain/commands/kinds.ts';
@@ -16,8 +16,11 @@ import type { Database } from '../drizzle/client.ts';
 import { type NewCommand, readCommands, type StoredCommand } from '../drizzle/queries/commands.ts';
 import { type NodeFacts, readNodeFacts } from '../drizzle/queries/nodes.ts';
 import { signCommand, type WorkerKey } from '../pki/envelope/index.ts';
-import { CommandBodySchema, encodeMessage, protocolRegistry, SignatureSchema } from '../proto/index.ts';
+import { CommandBodySchema, protocolRegistry, SignatureSchema } from '../proto/index.ts';
 import { appendTogether } from './append-together.ts';
+import { appendToBatches, type BatchedCommand } from './batches/enqueue.ts';
+import { assertBatched } from './batches/required.ts';
+import { type BodyInput, encodeBody } from './command-body.ts';
 import type { WorkerKeyProvider } from './worker-keys.ts';
 
 export { cancelCommand, expireCommands, findCommand, getCommand, reconcileCommands } from './command-ends.ts';
@@ -33,8 +36,9 @@ export interface CommandRequest {
   /** Server time (Unix milliseconds, an instant) after which the command must not start. */
   readonly deadlineMs: number;
   readonly requestedBy: string;
-  /** Server time before which it is not delivered; it gets its place in the log when it is due. */
+  /** Server time before which it is not delivered; it gets its place in the log when it is due. Not for a command of a batch. */
   readonly notBeforeMs?: number;
+  /** Its batch: held until that is approved and released, when its deadline is set anew. */
   readonly batchId?: string;
 }
 
@@ -52,6 +56,8 @@ export interface Enqueued {
   readonly enqueued: readonly string[];
   /** Ids of the same request, appended by an earlier call. */
   readonly existing: readonly string[];
+  /** Of those that were enqueued: they wait for their batch. */
+  readonly held: readonly string[];
 }
 
 /** Longest time a command may wait: an approval takes up to 72 h, a wipe as long again. */
@@ -59,7 +65,7 @@ const maxDeadlineMs = 31 * day;
 const typePrefix = 'type.googleapis.com/';
 
 /** A request that was judged: nothing below takes any other. */
-interface Judged {
+export interface Judged {
   readonly request: CommandRequest;
   readonly spec: CommandKindSpec;
   readonly payload: Any;
@@ -68,20 +74,24 @@ interface Judged {
 /**
  * Signs and appends commands.
  *
- * @throws INVALID_INPUT for a request that no node could run; NOT_FOUND for an unknown node; INVALID_STATE for one that is not
- *   active; CONFLICT when an id exists with another content; STALE_BUNDLE when this process must not sign
+ * @throws INVALID_INPUT for a request that no node could run, or that is not in the scope of its batch; NOT_FOUND for an unknown node or
+ *   batch; INVALID_STATE for a node that is not active, a batch that has ended, or (batch-required) a destructive command without one;
+ *   CONFLICT when an id exists with another content; STALE_BUNDLE when this process must not sign
  */
 export async function enqueueCommands(options: EnqueueOptions): Promise<Enqueued> {
   const judged = options.commands.map((request) => judge(request, options.now));
   assertDistinct(options.commands);
+  await assertBatched(options.db, judged);
   const first = await append(options, judged, await factsOf(options.db, judged));
   const existing = await assertSameContent(options, first.missing);
   // Neither appended nor there: the facts were old. Read again, judge again, sign for the generation that counts now.
   const again = first.missing.filter(({ request }) => !existing.has(request.id));
-  const second = again.length === 0 ? { appended: new Set<string>(), missing: [] } : await retry(options, again);
+  const second = again.length === 0 ? nothing : await retry(options, again);
   const enqueued = new Set([...first.appended, ...second.appended]);
-  if (enqueued.size > 0) options.poke?.([...new Set(judged.filter((j) => enqueued.has(j.request.id)).map((j) => j.request.nodeId))]);
-  return { enqueued: [...enqueued], existing: [...existing] };
+  const held = new Set([...first.held, ...second.held]);
+  const sent = judged.filter(({ request: { id } }) => enqueued.has(id) && !held.has(id));
+  if (sent.length > 0) options.poke?.([...new Set(sent.map(({ request }) => request.nodeId))]);
+  return { enqueued: [...enqueued], existing: [...existing], held: [...held] };
 }
 
 async function retry(options: EnqueueOptions, judged: readonly Judged[]): Promise<Appended> {
@@ -108,6 +118,8 @@ function judge(request: CommandRequest, now: number): Judged {
   if (!(request.deadlineMs > now)) return refuse('deadline-past', `the deadline ${shown(request.deadlineMs)} is not in the future`);
   if (request.deadlineMs > now + maxDeadlineMs)
     return refuse('deadline-far', `the deadline ${shown(request.deadlineMs)} is more than 31 days away`);
+  if (request.notBeforeMs !== undefined && request.batchId !== undefined)
+    return refuse('not-before', 'a command of a batch is due when the batch is released');
   if ((request.notBeforeMs ?? now) >= request.deadlineMs) return refuse('not-before', 'it would be due only after its deadline');
   const payload = parsePayload(request, spec) ?? refuse('payload', `the payload is not a ${spec.payload}`);
   return { request, spec, payload };
@@ -179,41 +191,70 @@ function assertRunnable(request: CommandRequest, spec: CommandKindSpec, node: No
 
 interface Appended {
   readonly appended: ReadonlySet<string>;
+  readonly held: ReadonlySet<string>;
   readonly missing: readonly Judged[];
 }
 
-async function append(options: EnqueueOptions, judged: readonly Judged[], facts: ReadonlyMap<string, NodeFacts>): Promise<Appended> {
-  const worker = await options.worker.current();
-  const rows = await Promise.all(judged.map((one) => sign(options, worker, { ...one, node: facts.get(one.request.nodeId) as NodeFacts })));
-  const appended = await appendTogether(options.db, rows);
-  return { appended, missing: judged.filter(({ request }) => !appended.has(request.id)) };
+const nothing: Appended = Object.freeze({ appended: new Set<string>(), held: new Set<string>(), missing: [] });
+
+type Facts = ReadonlyMap<string, NodeFacts>;
+
+async function append(options: EnqueueOptions, judged: readonly Judged[], facts: Facts): Promise<Appended> {
+  const free = judged.filter(({ request }) => request.batchId === undefined);
+  const appended = free.length === 0 ? new Set<string>() : await appendTogether(options.db, await signAll(options, free, facts));
+  const batched = free.length === judged.length ? nothing : await appendBatched(options, judged, facts);
+  const all = new Set([...appended, ...batched.appended]);
+  return { appended: all, held: batched.held, missing: judged.filter(({ request }) => !all.has(request.id)) };
 }
 
-async function sign(
-  options: EnqueueOptions,
-  worker: WorkerKey,
-  { request, spec, payload, node }: Judged & { node: NodeFacts },
-): Promise<NewCommand> {
-  const { trustDomain, now } = options;
-  const body = encodeBody({
-    request,
-    payload,
-    trustDomain,
-    issuedAtMs: now,
-    generation: node.identityGeneration,
-    expiresAtMs: request.deadlineMs,
+/** Held rows are complete but for what their release gives them: key, times, place. */
+async function appendBatched(options: EnqueueOptions, judged: readonly Judged[], facts: Facts): Promise<Omit<Appended, 'missing'>> {
+  const byId = new Map(judged.map((one) => [one.request.id, one]));
+  const commands = judged.flatMap(({ request: { id, nodeId, kind, batchId }, payload }): BatchedCommand[] =>
+    batchId === undefined ? [] : [{ id, nodeId, kind, payload, batchId }],
+  );
+  return appendToBatches(options.db, commands, {
+    trustDomain: options.trustDomain,
+    now: options.now,
+    rowsOf: async (own, { heldUntil }) => {
+      const list = own.map(({ id }) => byId.get(id) as Judged);
+      if (heldUntil === null) return signAll(options, list, facts);
+      const held = { signature: new Uint8Array(0), signerRoot: '', signerNotAfter: -Infinity, notBefore: Infinity, deadline: heldUntil };
+      return list.map((one) => ({ ...unsigned(options, { ...one, node: facts.get(one.request.nodeId) as NodeFacts }), ...held }));
+    },
   });
+}
+
+async function signAll(options: EnqueueOptions, judged: readonly Judged[], facts: Facts): Promise<NewCommand[]> {
+  const worker = await options.worker.current();
+  return Promise.all(judged.map((one) => sign(options, worker, { ...one, node: facts.get(one.request.nodeId) as NodeFacts })));
+}
+
+type WithNode = Judged & { readonly node: NodeFacts };
+
+async function sign(options: EnqueueOptions, worker: WorkerKey, one: WithNode): Promise<NewCommand> {
+  const row = unsigned(options, one);
+  return {
+    ...row,
+    signature: toBinary(SignatureSchema, await signCommand(worker, row.body)),
+    signerRoot: worker.rootId,
+    signerNotAfter: worker.notAfter,
+  };
+}
+
+type Unsigned = Omit<NewCommand, 'signature' | 'signerRoot' | 'signerNotAfter'>;
+
+function unsigned({ trustDomain, now }: EnqueueOptions, { request, spec, payload, node }: WithNode): Unsigned {
+  const generation = node.identityGeneration;
+  const body = encodeBody(bodyOf(request, payload), { trustDomain, issuedAtMs: now, generation, expiresAtMs: request.deadlineMs });
   return {
     id: request.id,
     nodeId: request.nodeId,
-    generation: node.identityGeneration,
+    generation,
     kind: request.kind,
     lane: spec.lane,
     body,
     bodySha256: sha256(body),
-    signature: toBinary(SignatureSchema, await signCommand(worker, body)),
-    signerRoot: worker.rootId,
-    signerNotAfter: worker.notAfter,
     batchId: request.batchId ?? null,
     requestedBy: request.requestedBy,
     notBefore: request.notBeforeMs ?? -Infinity,
@@ -222,29 +263,13 @@ async function sign(
   };
 }
 
-interface BodyInput {
-  readonly request: CommandRequest;
-  readonly payload: Any;
-  readonly trustDomain: string;
-  readonly issuedAtMs: number | bigint;
-  readonly generation: number | bigint;
-  readonly expiresAtMs: number | bigint;
-}
-
-function encodeBody({ request, payload, trustDomain, issuedAtMs, generation, expiresAtMs }: BodyInput): Uint8Array {
-  const message = create(CommandBodySchema, {
-    commandId: request.id,
-    nodeId: request.nodeId,
-    kind: request.kind,
-    payload,
-    issuedAtMs: BigInt(Math.floor(Number(issuedAtMs))),
-    expiresAtMs: BigInt(Math.floor(Number(expiresAtMs))),
-    batchId: request.batchId ?? '',
-    trustDomain,
-    generation: BigInt(generation),
-  });
-  return encodeMessage(CommandBodySchema, message, 'commandBody');
-}
+const bodyOf = ({ id, nodeId, kind, batchId }: CommandRequest, payload: Any): BodyInput => ({
+  commandId: id,
+  nodeId,
+  kind,
+  payload,
+  batchId: batchId ?? '',
+});
 
 /**
  * Which of these exist already with the same content. A retry has another clock, and perhaps another deadline, than the first
@@ -260,7 +285,7 @@ async function assertSameContent({ db, trustDomain }: EnqueueOptions, judged: re
   for (const { request, payload } of existing) {
     const row = stored.get(request.id) as StoredCommand;
     const { issuedAtMs, generation, expiresAtMs } = fromBinary(CommandBodySchema, row.body);
-    const body = encodeBody({ request, payload, trustDomain, issuedAtMs, generation, expiresAtMs });
+    const body = encodeBody(bodyOf(request, payload), { trustDomain, issuedAtMs, generation, expiresAtMs });
     if (Buffer.from(row.bodySha256).equals(sha256(body))) continue;
     throw new ControlError('CONFLICT', `command ${request.id} exists with another content (${row.kind} for ${row.nodeId})`, {
       details: { reason: 'command-differs', commandId: request.id },

@@ -31,7 +31,11 @@ export function commandFrame({ body, signature, seq, approval, proof }: QueuedCo
 type Decodable = typeof SignatureSchema | typeof BatchApprovalSchema | typeof BatchProofSchema;
 
 /** undefined: there is none; null: it does not decode. */
-function read<S extends Decodable>(schema: S, bytes: Uint8Array | null | undefined, bound: Bound): ReturnType<typeof decodeMessage<S>> | null | undefined {
+function read<S extends Decodable>(
+  schema: S,
+  bytes: Uint8Array | null | undefined,
+  bound: Bound,
+): ReturnType<typeof decodeMessage<S>> | null | undefined {
   if (bytes === null || bytes === undefined) return undefined;
   try {
     return decodeMessage(schema, bytes, bound);

@@ -13,6 +13,7 @@
  *
  * What it does not do: wait, pace waves (the workflow), sign for an approver, or judge a machine's verdict.
  */
+import type { BatchState } from '../../domain/batch/states.ts';
 import type { CommandState } from '../../domain/commands/states.ts';
 
 /** As a caller gives it. */
@@ -29,8 +30,6 @@ export interface LeafPayload {
   readonly value: Uint8Array;
 }
 
-export type StoredBatchState = 'pending' | 'approved' | 'expired' | 'cancelled';
-
 export interface BatchApprovalView {
   readonly kid: string;
   readonly at: number;
@@ -40,7 +39,7 @@ export interface BatchView {
   readonly id: string;
   readonly tenantId: string;
   /** A batch past its end reads as expired before that is recorded (BAT-058). */
-  readonly state: StoredBatchState;
+  readonly state: BatchState;
   readonly reason: string;
   /** 32 bytes. */
   readonly root: Uint8Array;
@@ -64,12 +63,21 @@ export interface BatchView {
   readonly members: number;
 }
 
+/** Counts of members; what domain/batch/waves.ts decides by. */
 export interface BatchProgress {
   readonly members: number;
   /** Waiting for their release. */
   readonly held: number;
+  /** Released and not ended. */
+  readonly running: number;
+  /** Failed, expired, rejected or interrupted. */
+  readonly failed: number;
+  /** Released, and their machine is not connected. */
+  readonly unhealthy: number;
+  /** When the last one ended; null before. */
+  readonly lastEndedAt: number | null;
   readonly states: Readonly<Partial<Record<CommandState, number>>>;
-  /** Every member has ended. */
+  /** None is held and none runs. */
   readonly isDone: boolean;
 }
 
@@ -104,8 +112,15 @@ export interface CreatedBatch {
   readonly created: boolean;
 }
 
-export type RecordedApproval =
-  | { readonly kind: 'recorded' | 'already'; readonly kid: string; readonly have: number; readonly required: number; readonly released: boolean };
+export interface RecordedApproval {
+  readonly kind: 'recorded' | 'already';
+  readonly kid: string;
+  /** Distinct approvers of the published set. */
+  readonly have: number;
+  readonly required: number;
+  /** It is approved: its commands may be released. */
+  readonly released: boolean;
+}
 
 export interface ReleasedRange {
   /** Moved into their logs by this call. */

@@ -38,8 +38,12 @@ describe('migrations', () => {
     for (const table of ['command_batches', 'command_batch_scope', 'command_batch_members', 'command_batch_approvals'])
       assert.ok(tables.includes(table), table);
     const columnsOf = (table: (typeof schema)[keyof typeof schema]) => Object.values(getTableColumns(table)).map((column) => column.name);
-    assert.ok(columnsOf(schema.commandBatchScope).includes('payload_sha256') && columnsOf(schema.commandBatchMembers).includes('payload_sha256'));
-    assert.ok(columnsOf(schema.commandBatchScope).includes('payload_value') && columnsOf(schema.commandBatchScope).includes('payload_type_url'));
+    assert.ok(
+      columnsOf(schema.commandBatchScope).includes('payload_sha256') && columnsOf(schema.commandBatchMembers).includes('payload_sha256'),
+    );
+    assert.ok(
+      columnsOf(schema.commandBatchScope).includes('payload_value') && columnsOf(schema.commandBatchScope).includes('payload_type_url'),
+    );
     const batches = columnsOf(schema.commandBatches);
     for (const column of ['request_digest', 'created_by_agent', 'delegation_id']) assert.ok(batches.includes(column), column);
   });
