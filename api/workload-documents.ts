@@ -7,6 +7,7 @@ import { type Request, type Response, Router } from 'express';
 import { ControlError } from '../domain/errors.ts';
 import { discoveryPath, documentHeaders, jwksPath, parseIssuerUrl, type WorkloadIssuer } from '../pki/workload/index.ts';
 import { problemType, toProblem } from './problem.ts';
+import { sharingReads } from './shared-reads.ts';
 
 export interface WorkloadDocuments {
   readonly issuer: string;
@@ -26,12 +27,13 @@ const methods = ['GET', 'HEAD'];
 
 export function createWorkloadRouter({ issuer, read }: WorkloadDocuments): Router {
   const router = Router({ caseSensitive: true, strict: true });
+  const readShared = sharingReads(read);
   const { path } = parseIssuerUrl(issuer);
   for (const [name, document] of Object.entries(documents)) {
     const at = `${path}${name}`.replace(/[^\w/.-]/g, '\\$&');
     router.all(at, (request, response, next) => {
       if (!methods.includes(request.method)) return refuseMethod(request, response);
-      read()
+      readShared()
         .then((current) => send(request, response, document(current)))
         // Whoever asks is a stranger: what is wrong with our keys or database stands in the log alone.
         .catch((cause: unknown) => next(cannotRead(cause)));

@@ -45,7 +45,7 @@ export function createGatewayServices({ db, workload = null, log, now, ...keys }
     },
     workloadToken(request, peer) {
       const { trustDomain, nodeCa, anchors } = crypto();
-      return brokerWorkloadToken(request, peer, { db, log, now: now(), trustDomain, nodeCa: nodeCa.spki, anchors, issuer: workload });
+      return brokerWorkloadToken(request, peer, { db, log, trustDomain, nodeCa: nodeCa.spki, anchors, issuer: workload });
     },
   };
 }

@@ -24,7 +24,7 @@ import type { GatewayPeer } from './gateway-port.ts';
 import type { ServiceLog } from './log.ts';
 import { findCertificateRow, issuerOf } from './node-certs.ts';
 import { decodeRequest } from './wire.ts';
-import { admitTokenRequest } from './workload-instances.ts';
+import { admitTokenRequest, isPlaced } from './workload-instances.ts';
 
 /** The issuer as it is now, asked for at every request: readWorkloadIssuer, or one that the process holds itself (WID-004). */
 export type WorkloadIssuerSource = () => WorkloadIssuer | Promise<WorkloadIssuer>;
@@ -39,7 +39,6 @@ export interface WorkloadBrokerOptions {
   /** null: this deployment issues no workload tokens. */
   readonly issuer: WorkloadIssuerSource | null;
   readonly log: ServiceLog;
-  readonly now: number;
 }
 
 /** What ends a request with one of the six words. */
@@ -70,20 +69,22 @@ export async function brokerWorkloadToken(bytes: Uint8Array, peer: GatewayPeer, 
 }
 
 async function answer(bytes: Uint8Array, peer: GatewayPeer, options: WorkloadBrokerOptions): Promise<Uint8Array> {
-  const leaf = verifyLeaf(peer, options); //                                    1. a certificate of this deployment, now
+  const now = await databaseNow(options.db); // One clock for all of it, which is no replica's own.
+  const leaf = verifyLeaf(peer, options, now); //                               1. a certificate of this deployment, now
   const identity = await assertNode(leaf, options); //                          2. stored, not revoked, of an active node
   assertHost(identity); //                                                      3. not controlled by a tenant
   const question = readQuestion(bytes, leaf); //                                4. signed by that node's key
   const issuer = await openIssuer(options); //                                  5. there is an issuer
-  assertAudience(question, issuer); //                                          6. for an audience that is allowed
-  const tenantId = await admit(question, identity, options); //                 7. the instance runs there; its limit holds
+  await assertBound(question, identity, options); //                            6. the instance runs there
+  assertAudience(question, issuer); //                                          7. for an audience that is allowed
+  const tenantId = await admit(question, identity, { ...options, now }); //     8. it still does, and its limit holds
   const { instanceId, audience } = question;
   const token = await issuer.issueToken({ tenantId, instanceId, audience });
   options.log.info({ nodeId: identity.nodeId, instanceId, tenantId, jti: token.jti }, `workload token issued for instance ${instanceId}`);
   return sealWorkloadTokenResponse(question, token);
 }
 
-function verifyLeaf({ chain }: GatewayPeer, { anchors, now }: WorkloadBrokerOptions): Certificate {
+function verifyLeaf({ chain }: GatewayPeer, { anchors }: WorkloadBrokerOptions, now: number): Certificate {
   return orDenied('its certificate', () => verifyChain([...chain], { anchors, now, purpose: 'client' }).leaf);
 }
 
@@ -116,8 +117,17 @@ function assertAudience({ audience }: WorkloadQuestion, issuer: WorkloadIssuer):
   if (!issuer.allowsAudience(audience)) throw new Refused('audience', `audience ${JSON.stringify(audience)}`);
 }
 
-async function admit({ instanceId }: WorkloadQuestion, { nodeId }: NodeIdentity, { db }: WorkloadBrokerOptions): Promise<string> {
-  const admission = await admitTokenRequest(db, { instanceId, nodeId }, await databaseNow(db));
+/** Before the audience: which ones are allowed is told to nobody who asks for an instance of others. */
+async function assertBound({ instanceId }: WorkloadQuestion, { nodeId }: NodeIdentity, { db }: WorkloadBrokerOptions): Promise<void> {
+  if (!(await isPlaced(db, { instanceId, nodeId }))) throw new Refused('not-bound', `instance ${instanceId} on node ${nodeId}`);
+}
+
+async function admit(
+  { instanceId }: WorkloadQuestion,
+  { nodeId }: NodeIdentity,
+  { db, now }: WorkloadBrokerOptions & { readonly now: number },
+): Promise<string> {
+  const admission = await admitTokenRequest(db, { instanceId, nodeId }, now);
   if (admission.kind !== 'admitted') throw new Refused(admission.kind, `instance ${instanceId} on node ${nodeId}`);
   return admission.tenantId;
 }

@@ -63,6 +63,10 @@ const find = {
   text: 'select 1 from workload_instances where id = $1 and node_id = $2 and ended_at is null',
 };
 
+/** Whether the instance runs on this node, by the record. */
+export const isPlaced = async (db: Executor, { instanceId, nodeId }: Omit<InstancePlacement, 'tenantId'>): Promise<boolean> =>
+  (await db.query(find, [instanceId, nodeId])).length > 0;
+
 export type Admission =
   | { readonly kind: 'admitted'; readonly tenantId: string }
   | { readonly kind: 'not-bound' }
@@ -76,5 +80,5 @@ export async function admitTokenRequest(
 ): Promise<Admission> {
   const [row] = await db.query<{ tenantId: string }>(admit, [instanceId, nodeId, instant(now - minute), instant(now), tokensPerMinute]);
   if (row !== undefined) return { kind: 'admitted', tenantId: row.tenantId };
-  return (await db.query(find, [instanceId, nodeId])).length > 0 ? { kind: 'rate-limited' } : { kind: 'not-bound' };
+  return { kind: (await isPlaced(db, { instanceId, nodeId })) ? 'rate-limited' : 'not-bound' };
 }

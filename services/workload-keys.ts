@@ -8,6 +8,7 @@
  *   - All times are the database's: keys and tokens of several hosts follow one clock.
  */
 import { ControlError } from '../domain/errors.ts';
+import { second } from '../domain/time.ts';
 import { promoteOpensAt, retireOpensAt, type WorkloadKeyState } from '../domain/workload/keys.ts';
 import type { Database, Executor } from '../drizzle/client.ts';
 import { instant } from '../drizzle/client.ts';
@@ -167,12 +168,20 @@ interface Change {
   step(issuer: WorkloadIssuer, tx: Executor): WorkloadKeyStep | Promise<WorkloadKeyStep>;
 }
 
+/**
+ * A key is published by the commit, not by the clock that was read before it. So a new one is counted from an instant that the commit
+ * cannot be later than: the five statements in between are given five seconds each, or nothing is written.
+ */
+const publishedWithinMs = 30 * second;
+const hurry = { name: 'workload-ring-hurry', text: "select set_config('statement_timeout', '5000', true)" };
+
 function change(db: Database, settings: WorkloadSettings, { action, actor, step }: Change): Promise<WorkloadKeyStep> {
   return db.transaction(async (tx) => {
     const [row] = await tx.query<StoredRing>(lock, [settings.issuer]);
     if (row === undefined) throw missing(settings);
+    await tx.query(hurry);
     const now = await databaseNow(tx);
-    const issuer = issuerOf(settings, row, now);
+    const issuer = issuerOf(settings, row, action === 'add' ? now + publishedWithinMs : now);
     const done = await step(issuer, tx);
     if (!done.changed) return done;
     const revision = row.revision + 1;

@@ -21,7 +21,7 @@ describe('workload identity of a deployment in code', () => {
   const used = useDatabase();
   let host: EnrolledNode;
   before(async () => {
-    host = await enrol(used.db, 'host-config');
+    host = await enrol(used.db, 'host-config', { now: Date.now() });
     await placeInstance(used.db, { instanceId: 'i-1', tenantId: 'acme', nodeId: host.id }, t0);
   });
 

@@ -22,7 +22,8 @@ describe('the access section in the daemon', () => {
     createKrl({ version, generatedAt: 0, comment: '', certificates: [{ authority, serials, keyIds: [] }], keys: [] }).bytes;
   const section = (init: { sshKrl?: Uint8Array; sshUserCa?: string; jwks?: string[] } = {}): AccessSpec =>
     create(AccessSpecSchema, { sshUserCa: breakGlass.publicKey, ...init });
-  const specOf = (access?: AccessSpec): Uint8Array => toBinary(NodeSpecSchema, create(NodeSpecSchema, access === undefined ? {} : { access }));
+  const specOf = (access?: AccessSpec): Uint8Array =>
+    toBinary(NodeSpecSchema, create(NodeSpecSchema, access === undefined ? {} : { access }));
   const open = async (name: string) => {
     const folder = join(scratchFolder(), name);
     const data = join(folder, 'data');
@@ -33,7 +34,13 @@ describe('the access section in the daemon', () => {
       log: silent,
       retryAfterMs: 5,
     });
-    return { store, data, ssh, text: (file: string) => readFileSync(join(ssh, file), 'utf8'), bytes: (file: string) => readFileSync(join(ssh, file)) };
+    return {
+      store,
+      data,
+      ssh,
+      text: (file: string) => readFileSync(join(ssh, file), 'utf8'),
+      bytes: (file: string) => readFileSync(join(ssh, file)),
+    };
   };
 
   it('SSH-006 writes the list, the authority and what sshd includes, as whole files that sshd reads and only the daemon writes', async () => {
@@ -67,7 +74,10 @@ describe('the access section in the daemon', () => {
     const sandboxBlob = sandbox.publicKey.split(' ')[1] as string;
     await store.save({ generation: 2n, spec: specOf(section({ sshUserCa: `${breakGlass.publicKey}\n${sandbox.publicKey}` })) });
     assert.equal(store.access?.isApplied, false);
-    assert.match(store.access?.detail ?? '', /^the public key of the break-glass authority in the desired state is not one line of OpenSSH form$/);
+    assert.match(
+      store.access?.detail ?? '',
+      /^the public key of the break-glass authority in the desired state is not one line of OpenSSH form$/,
+    );
     assert.equal(text('user_ca'), `${breakGlass.publicKey}\n`, 'what was there stays');
     assert.ok(!text('user_ca').includes(sandboxBlob));
     store.close();
@@ -106,7 +116,8 @@ describe('the access section in the daemon', () => {
     const { store, ssh } = await open('absent');
     await store.save({ generation: 1n, spec: specOf() });
     assert.deepEqual([store.access, existsSync(ssh)], [undefined, false]);
-    const reported = (outcome?: Parameters<typeof sectionReports>[1]) => sectionReports(create(NodeSpecSchema, { access: section() }), outcome)[0];
+    const reported = (outcome?: Parameters<typeof sectionReports>[1]) =>
+      sectionReports(create(NodeSpecSchema, { access: section() }), outcome)[0];
     assert.deepEqual(reported(), {
       section: 'access',
       state: SectionState.UNSUPPORTED,

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { type AddressInfo, createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 import pg from 'pg';
 import { listenTiming, Notifications } from '../../gateway/session/notifications.ts';
+import { announceSpecs } from '../../services/poke.ts';
 import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
@@ -71,13 +72,15 @@ describe('the listening connection', function () {
       heard.length = 0;
     };
     notifications.start();
-    await hears('sweep');
+    await hears('specs sweep');
     await notify('bc_gateway', '["a","b"]');
     await hears(['a', 'b']);
     await notify('bc_trust', '');
     await hears('trust');
     await notify('bc_revocation', '');
     await hears('revocation');
+    await announceSpecs(used.db, ['a', 'b']);
+    await hears('specs a,b');
     const [state] = await used.db.query<{ open: boolean }>({
       text: `select xact_start is not null as open from pg_stat_activity where application_name = 'listener-under-test'`,
     });

@@ -54,7 +54,10 @@ describe('the feed of desired state', () => {
     for (const id of sessions.keys()) write(id, 1);
     feed.look('sweep');
     await turns(20);
-    assert.deepEqual(reads.map((held) => held.length), [500, 500, 100]);
+    assert.deepEqual(
+      reads.map((held) => held.length),
+      [500, 500, 100],
+    );
     assert.ok([...sessions.values()].every(({ taken }) => taken.length === 1));
   });
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { hour } from '../../domain/time.ts';
 import { createPostgresStore } from '../../gateway/session/store-postgres.ts';
 import { enqueueCommands } from '../../services/command-queue.ts';
+import { writeNodeSpec } from '../../services/desired-state.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, command, connect, enrol, keyring, refused, sha256, t0, trustDomain } from '../services/support.ts';
 
@@ -82,5 +83,22 @@ describe('the session store over PostgreSQL', () => {
     await addNode(used.db, 'plain');
     assert.equal(await store().findDesiredState('plain'), null);
     await assert.rejects(store().findDesiredState('nobody'), refused('NOT_FOUND', /node nobody is not known/, 'unknown-node'));
+  });
+
+  it('SSH-006 finds the signed state of the nodes that have a newer one than they were sent', async () => {
+    const worker = await keyring(used.db);
+    for (const id of ['newer', 'same', 'none']) await addNode(used.db, id);
+    const write = (nodeId: string, seconds: number) =>
+      writeNodeSpec({ db: used.db, worker, trustDomain, nodeId, spec: { daemon: { statusIntervalSeconds: seconds } }, now: t0 });
+    await write('newer', 1);
+    await write('newer', 2);
+    await write('same', 1);
+    const held = ['newer', 'same', 'none', 'nobody'].map((nodeId) => ({ nodeId, generation: nodeId === 'none' ? 0 : 1 }));
+    const found = await store().findNewerStates(held);
+    assert.deepEqual(
+      [...found].map(([nodeId, { generation }]) => [nodeId, generation]),
+      [['newer', 2]],
+    );
+    assert.deepEqual(found.get('newer'), await store().findDesiredState('newer'));
   });
 });

@@ -54,7 +54,16 @@ describe('break-glass certificates in the database', () => {
       sessionEndsAt: Date.now() + endsIn,
     });
     const { serial, principal, validBefore } = issued;
-    const issuance = { serial, nodeId, account: 'root', principal, keyId: 'ada: boot loop', publicKey: 'SHA256:x', issuedTo: 'ada', validBefore };
+    const issuance = {
+      serial,
+      nodeId,
+      account: 'root',
+      principal,
+      keyId: 'ada: boot loop',
+      publicKey: 'SHA256:x',
+      issuedTo: 'ada',
+      validBefore,
+    };
     await recordSshCertificate(used.db, issuance);
     return { ...issued, id: String(serial), issuance, parsed: parseSshCertificateLine(issued.certificate) };
   };
@@ -153,7 +162,12 @@ describe('break-glass certificates in the database', () => {
           if (overtakes > 0) {
             overtakes -= 1;
             const { spec } = (await findStoredSpec(used.db, 'node-2'))!;
-            await writeNodeSpec({ ...access, nodeId: 'node-2', spec: { ...spec, daemon: { statusIntervalSeconds: ++status } } as never, now: Date.now() });
+            await writeNodeSpec({
+              ...access,
+              nodeId: 'node-2',
+              spec: { ...spec, daemon: { statusIntervalSeconds: ++status } } as never,
+              now: Date.now(),
+            });
           }
           return access.worker.current();
         },
@@ -172,7 +186,10 @@ describe('break-glass certificates in the database', () => {
 
   it('refuses what is no serial, a serial nobody gave out, and a revocation without a name or a reason', async () => {
     for (const bad of ['0', '-1', 'x', '9223372036854775808', '1'.repeat(50)])
-      await assert.rejects(getSshCertificate(used.db, bad), refused('INVALID_INPUT', /is no serial: a whole number from 1 to 9223372036854775807/, 'ssh-serial'));
+      await assert.rejects(
+        getSshCertificate(used.db, bad),
+        refused('INVALID_INPUT', /is no serial: a whole number from 1 to 9223372036854775807/, 'ssh-serial'),
+      );
     await assert.rejects(revoke('4711'), refused('NOT_FOUND', /no certificate 4711 was issued here/, 'unknown-ssh-certificate'));
     await assert.rejects(
       revokeSshCertificate({ db: used.db, serial: '4711', actor: 'ada', reason: ' ' }),

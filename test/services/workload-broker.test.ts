@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { decodeJwt } from 'jose';
-import { minute } from '../../domain/time.ts';
+import { day, minute } from '../../domain/time.ts';
 import { createWorkloadTokenRequest, openWorkloadTokenResponse, type PendingWorkloadToken } from '../../pki/workload/index.ts';
 import { signerFromPrivateKey } from '../../pki/x509/index.ts';
 import {
@@ -36,7 +36,7 @@ describe('the broker of workload tokens', () => {
     await used.db.query({ text: 'truncate workload_instances, workload_issuers' });
     await ensureWorkloadKeys(used.db, settings);
     count += 1;
-    host = await enrol(used.db, `host-${count}`);
+    host = await enrol(used.db, `host-${count}`, { now: Date.now() });
     await placeInstance(used.db, { instanceId: 'i-1', tenantId: 'acme', nodeId: host.id }, t0);
     log = recordingLog();
   });
@@ -61,7 +61,6 @@ describe('the broker of workload tokens', () => {
       nodeCa: keys.nodeCa.spki,
       issuer,
       log,
-      now: t0,
       ...rest,
     };
     return fromBinary(WorkloadTokenResponseSchema, await brokerWorkloadToken(bytes, { chain }, options));
@@ -72,7 +71,7 @@ describe('the broker of workload tokens', () => {
     return error;
   };
   const tokenOf = async (pending: PendingWorkloadToken): Promise<string> =>
-    openWorkloadTokenResponse(await send(encode(pending.request)), { pending, now: t0 }).token;
+    openWorkloadTokenResponse(await send(encode(pending.request)), { pending, now: Date.now() }).token;
 
   it('WID-001 WID-030 WID-041 a host gets the token of an instance that runs on it, with the tenant of the record', async () => {
     const claims = decodeJwt(await tokenOf(await ask()));
@@ -82,7 +81,7 @@ describe('the broker of workload tokens', () => {
   });
 
   it('WID-036 WID-041 not-bound: an instance of another node, one that ended, one that nobody knows', async () => {
-    const other = await enrol(used.db, `other-${count}`);
+    const other = await enrol(used.db, `other-${count}`, { now: Date.now() });
     await placeInstance(used.db, { instanceId: 'i-2', tenantId: 'acme', nodeId: other.id }, t0);
     assert.equal(await wordOf(await ask({ instanceId: 'i-2' })), 'not-bound');
     assert.equal(await wordOf(await ask({ instanceId: 'i-9' })), 'not-bound');
@@ -98,8 +97,11 @@ describe('the broker of workload tokens', () => {
     assert.equal(await wordOf(await ask(), { issuer: null }), 'disabled');
   });
 
-  it('WID-007 WID-036 audience: one that is not allowed', async () => {
+  it('WID-007 WID-036 audience: one that is not allowed, told to nobody whose instance it is not', async () => {
     assert.equal(await wordOf(await ask({ audience: 'https://evil.example.com' })), 'audience');
+    assert.equal(await wordOf(await ask({ instanceId: 'i-9', audience: 'https://evil.example.com' })), 'not-bound');
+    const [row] = await used.db.query<{ tokens: number }>({ text: 'select window_tokens as tokens from workload_instances' });
+    assert.equal(row?.tokens, 0, 'what is refused is not counted');
   });
 
   it('WID-036 WID-041 rate-limited: more tokens for one instance than a minute has room for, whatever replica is asked', async () => {
@@ -123,7 +125,11 @@ describe('the broker of workload tokens', () => {
 
   it('WID-036 WID-041 access-denied: a certificate that is over, of another CA, not issued here, or revoked', async () => {
     const pending = await ask();
-    assert.equal(await wordOf(pending, { now: host.certificate.notAfter + 1_000 }), 'access-denied');
+    const over = await enrol(used.db, `over-${count}`, { now: Date.now() - day - minute });
+    await placeInstance(used.db, { instanceId: 'i-over', tenantId: 'acme', nodeId: over.id }, t0);
+    const late = await ask({ instanceId: 'i-over', node: over });
+    const { nodeCa } = await testBundle();
+    assert.equal(await wordOf(late, { chain: [over.certificate.der, nodeCa.certificate.der] }), 'access-denied');
     const { internalCa } = await testBundle();
     assert.equal(await wordOf(pending, { anchors: [internalCa.certificate.der] }), 'access-denied');
     assert.equal(await wordOf(pending, { chain: [] }), 'access-denied');
@@ -177,7 +183,7 @@ describe('the broker of workload tokens', () => {
     const pending = await ask();
     const bytes = await services.workloadToken?.(encode(pending.request), { chain: [host.certificate.der, keys.nodeCa.certificate.der] });
     assert.ok(bytes !== undefined);
-    assert.match(openWorkloadTokenResponse(fromBinary(WorkloadTokenResponseSchema, bytes), { pending, now: t0 }).token, /^eyJ/);
+    assert.match(openWorkloadTokenResponse(fromBinary(WorkloadTokenResponseSchema, bytes), { pending, now: Date.now() }).token, /^eyJ/);
   });
 
   /** A node of another role, with a certificate that says so. */

@@ -84,6 +84,12 @@ describe('the keys of the workload issuer in the database', () => {
       refused('INVALID_STATE', /not promoting key/, 'promote-too-early'),
     );
     await age(5 * minute);
+    await assert.rejects(
+      promoteWorkloadKey(used.db, settings, { kid, actor }),
+      refused('INVALID_STATE', /not promoting key/, 'promote-too-early'),
+      'five minutes count from the commit, which was later than the clock that was read before it',
+    );
+    await age(minute / 2);
     assert.deepEqual(await promoteWorkloadKey(used.db, settings, { kid, actor }), { kid, changed: true });
     assert.deepEqual(await promoteWorkloadKey(used.db, settings, { kid, actor }), { kid, changed: false });
     await age(15 * minute);

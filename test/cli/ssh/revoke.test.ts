@@ -10,7 +10,14 @@ describe('better-compute ssh revoke|list', () => {
   let api: RunningApi;
   beforeEach(async () => {
     deployment = createDeployment();
-    const issued = { account: 'root', keyId: 'ada: boot loop', publicKey: 'SHA256:x', issuedTo: 'ada', issuedAt: now, validBefore: now + 900_000 };
+    const issued = {
+      account: 'root',
+      keyId: 'ada: boot loop',
+      publicKey: 'SHA256:x',
+      issuedTo: 'ada',
+      issuedAt: now,
+      validBefore: now + 900_000,
+    };
     deployment.sshCertificates.push(
       { serial: '4611686018427387904', nodeId: 'node-17', principal: 'root@node-17', ...issued, revokedAt: null },
       { serial: '4711', nodeId: 'node-18', principal: 'root@node-18', ...issued, revokedAt: now + 1_000 },

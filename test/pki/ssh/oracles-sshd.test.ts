@@ -238,7 +238,9 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
     const apply = (serials: readonly bigint[]) => {
       const certificates = [{ authority, serials, keyIds: [] }];
       const { bytes } = createKrl({ version: BigInt(serials.length + 1), generatedAt: Date.now(), comment: '', certificates, keys: [] });
-      return files.apply(create(AccessSpecSchema, { sshUserCa: breakGlass.publicKey, sshKrl: serials.length === 0 ? new Uint8Array() : bytes }));
+      return files.apply(
+        create(AccessSpecSchema, { sshUserCa: breakGlass.publicKey, sshKrl: serials.length === 0 ? new Uint8Array() : bytes }),
+      );
     };
     await apply([]);
     const managed = await startDaemon('node_1-managed', { ca: breakGlass, host: 'node_1', include: join(trust, 'sshd.conf') });
