@@ -1,0 +1,42 @@
+/**
+ * HTML that nothing can be injected into: a template writes its own text as it stands and escapes every value, unless the value is a
+ * piece of HTML that this module made.
+ *
+ * What a person reads before signing must be what is stored: characters that a screen hides, or that turn a line around, are written
+ * out by their code points.
+ */
+export interface Html {
+  readonly html: string;
+}
+
+type Value = Html | string | number | readonly Value[] | null;
+
+const made = new WeakSet<object>();
+
+const make = (text: string): Html => {
+  const piece = Object.freeze({ html: text });
+  made.add(piece);
+  return piece;
+};
+
+const escapes: Readonly<Record<string, string>> = Object.freeze({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' });
+
+/** Controls but the line feed, zero-width characters, direction marks, line separators, private use and lone surrogates. */
+const unseen = /(?!\n)\p{Cc}|\p{Cf}|\p{Co}|\p{Cs}|\p{Zl}|\p{Zp}/gu;
+
+/** As text of an element or a quoted attribute. */
+export const escapeHtml = (text: string): string =>
+  text
+    .replace(unseen, (found) => `⟨U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
+    .replace(/[&<>"']/g, (found) => escapes[found] as string);
+
+function written(value: Value): string {
+  if (value === null) return '';
+  if (typeof value === 'object' && 'html' in value && made.has(value)) return value.html;
+  if (Array.isArray(value)) return value.map(written).join('');
+  return escapeHtml(String(value));
+}
+
+/** A tagged template. null writes nothing, a list one after another. */
+export const html = (parts: TemplateStringsArray, ...values: readonly Value[]): Html =>
+  make(parts.reduce((text, part, at) => text + written(values[at - 1] ?? null) + part));

@@ -1,0 +1,88 @@
+/** A console over fixed answers, behind the api's own last handler, on a port of its own. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import express from 'express';
+import type { BatchOnPage, BatchOverview, ConsolePorts } from '../../api/console/ports.ts';
+import { createConsoleRouter } from '../../api/console/router.ts';
+import { ControlError } from '../../domain/errors.ts';
+
+export const bearer = 'the-bearer-of-an-operator';
+export const now = Date.UTC(2026, 10, 30, 9, 0);
+
+export const batch: BatchOnPage = {
+  id: 'b-7f3a',
+  tenantId: 'research',
+  state: 'pending',
+  reason: 'kernel update, one rack after another\nticket 4711',
+  root: 'a1'.repeat(32),
+  size: 500,
+  required: 3,
+  notAfterMs: now + 5 * 3_600_000,
+  trustDomain: 'fleet.example',
+  createdBy: 'ann',
+  createdAt: now - 600_000,
+  proposedBy: null,
+  approvals: [{ kid: 'c3'.repeat(32), at: now - 60_000 }],
+  members: 500,
+  waves: '10 % at a time',
+  progress: { held: 500, states: {} },
+};
+
+export const overview: BatchOverview = {
+  machines: 50,
+  scope: [
+    { kind: 'node.reboot', site: 'hel-1', leaves: 300, payloads: 300, unbound: 0 },
+    { kind: 'node.reboot', site: 'osl-2', leaves: 200, payloads: 199, unbound: 1 },
+  ],
+  sites: [
+    { site: 'hel-1', machines: 30, of: 40 },
+    { site: 'osl-2', machines: 20, of: 1_200 },
+  ],
+};
+
+export interface ConsoleWorld {
+  readonly url: string;
+  /** Signs in and returns the cookie. */
+  signIn(): Promise<string>;
+  close(): Promise<void>;
+}
+
+export async function startConsole(shown: readonly BatchOnPage[] = [batch]): Promise<ConsoleWorld> {
+  const ports: ConsolePorts = {
+    now: () => now,
+    async authenticate(given) {
+      if (given !== bearer) throw new ControlError('UNAUTHENTICATED', 'the bearer token is not the operator token of this deployment');
+      return {
+        name: 'operator',
+        listBatches: async () => shown,
+        async getBatch(id) {
+          const found = shown.find((one) => one.id === id);
+          if (found === undefined) throw new ControlError('NOT_FOUND', `no batch is called ${id}`);
+          return { batch: found, overview };
+        },
+      };
+    },
+  };
+  const app = express().disable('x-powered-by');
+  app.use('/console', createConsoleRouter(ports));
+  const server = createServer(app).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return {
+    url,
+    async signIn() {
+      const answer = await fetch(`${url}/console/login`, {
+        method: 'POST',
+        body: new URLSearchParams({ token: bearer }),
+        redirect: 'manual',
+      });
+      return (answer.headers.get('set-cookie') ?? '').split(';')[0] as string;
+    },
+    close: () =>
+      new Promise((resolve) => {
+        server.closeAllConnections();
+        server.close(() => resolve());
+      }),
+  };
+}
