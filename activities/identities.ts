@@ -8,6 +8,8 @@ export interface Revocation {
   readonly nodeId: string;
   readonly actor: string;
   readonly reason: string;
+  /** The node is deleted with its identity. */
+  readonly retire?: boolean;
 }
 
 export interface IdentityPorts extends Clock {

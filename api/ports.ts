@@ -44,7 +44,7 @@ export interface Started {
 
 export interface OperatorWorkflows {
   /** @throws INVALID_STATE when one of that id runs already */
-  startRevoke(input: { nodeId: string; actor: string; reason: string }): Promise<Started>;
+  startRevoke(input: { nodeId: string; actor: string; reason: string; retire?: boolean }): Promise<Started>;
   /** @throws INVALID_STATE when one for that serial runs already */
   startSshRevoke(input: { serial: string; actor: string; reason: string }): Promise<Started>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;

@@ -15,6 +15,7 @@ export interface OperatorClient {
   listNodes(query: { after: string; limit: number; state?: string | undefined }): Promise<Out<typeof schemas.nodes>>;
   getNode(id: string): Promise<NodeAnswer>;
   revokeNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
+  deleteNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
   listSshCertificates(query: { node?: string; limit: number }): Promise<Out<typeof schemas.sshCertificates>['certificates']>;
   revokeSshCertificate(serial: string, body: { actor: string; reason: string }): Promise<Started>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
@@ -47,6 +48,7 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     listNodes: (query) => call('GET', `/v1/nodes?${toQuery(query)}`),
     getNode: (nodeId) => call('GET', `/v1/nodes/${id(nodeId)}`),
     revokeNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/revoke`, body),
+    deleteNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/delete`, body),
     listSshCertificates: async (query) =>
       (await call<Out<typeof schemas.sshCertificates>>('GET', `/v1/ssh-certificates?${toQuery(query)}`)).certificates,
     revokeSshCertificate: (serial, body) => call('POST', `/v1/ssh-certificates/${id(serial)}/revoke`, body),

@@ -38,6 +38,8 @@ export interface RevokeOptions {
   readonly nodeId: string;
   readonly actor: string;
   readonly reason: string;
+  /** The node is deleted: it never comes back, and its id stays with what it did (REV-003). Default: it may join again. */
+  readonly retire?: boolean;
   readonly now: number;
 }
 
@@ -51,11 +53,12 @@ export interface Revoked {
 }
 
 /**
- * Revokes a node's identity. Repeated, it changes nothing.
+ * Revokes a node's identity, or deletes the node with it. Repeated, it changes nothing.
  *
  * @throws NOT_FOUND; INVALID_INPUT without actor and reason; INVALID_STATE for a retired node
  */
-export async function revokeNode({ db, nodeId, actor, reason, now }: RevokeOptions): Promise<Revoked> {
+export async function revokeNode({ db, nodeId, actor, reason, retire = false, now }: RevokeOptions): Promise<Revoked> {
+  const state = retire ? 'retired' : 'revoked';
   if (actor.trim() === '' || reason.trim() === '') {
     throw new ControlError('INVALID_INPUT', 'revoking a node needs an actor and a reason', { details: { reason: 'reason-needed' } });
   }
@@ -63,20 +66,20 @@ export async function revokeNode({ db, nodeId, actor, reason, now }: RevokeOptio
     const node = await lockNode(tx, nodeId);
     if (node === undefined)
       throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
-    if (node.state === 'retired')
-      throw new ControlError('INVALID_STATE', `node ${nodeId} is retired`, { details: { reason: 'node-retired', nodeId } });
-    if (node.state === 'revoked') return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
-    const generation = await changeIdentity(tx, { node, state: 'revoked', now });
+    if (node.state === 'retired' && !retire)
+      throw new ControlError('INVALID_STATE', `node ${nodeId} is deleted`, { details: { reason: 'node-retired', nodeId } });
+    if (node.state === state) return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
+    const generation = await changeIdentity(tx, { node, state, now });
     if (generation === undefined)
       throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
-    const cancelledCommands = await cancelCommandsOf(tx, { nodeId, reason: 'node revoked', now });
+    const cancelledCommands = await cancelCommandsOf(tx, { nodeId, reason: retire ? 'node deleted' : 'node revoked', now });
     const serials = await revokeCertificates(tx, { nodeId, reason, now });
     await appendAudit(
       tx,
       {
         key: `node/${nodeId}/revoke/${generation}`,
         actor,
-        action: 'node.revoke',
+        action: retire ? 'node.delete' : 'node.revoke',
         subject: nodeId,
         details: { reason, generation, serials },
       },

@@ -17,9 +17,9 @@ const revokedCount = {
 };
 
 export const createIdentities = ({ db, now }: DatabasePorts): IdentityPorts['identities'] => ({
-  revoke: async ({ nodeId, actor, reason }) => {
+  revoke: async ({ nodeId, actor, reason, retire = false }) => {
     const at = now();
-    await revokeNode({ db, nodeId, actor, reason, now: at });
+    await revokeNode({ db, nodeId, actor, reason, retire, now: at });
     // Counted, not remembered: a repeated call answers the same.
     const [row] = await db.query<{ certificates: number }>(revokedCount, [nodeId, instant(at)]);
     return { certificates: row?.certificates ?? 0 };

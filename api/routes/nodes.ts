@@ -34,4 +34,16 @@ export const nodeRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
       return workflows.startRevoke({ nodeId: id, ...body });
     },
   }),
+  route({
+    method: 'post',
+    path: '/v1/nodes/:id/delete',
+    summary: 'Delete a node: its identity is revoked, its sessions are closed, and it never comes back under this id',
+    body: revokeRequest,
+    answer: started,
+    status: 202,
+    handle: async ({ params, body }) => {
+      const { id } = await reads.getNode(params['id'] ?? '');
+      return workflows.startRevoke({ nodeId: id, ...body, retire: true });
+    },
+  }),
 ];

@@ -269,6 +269,7 @@ describe('the operator API', () => {
       '/v1/commands/{id}',
       '/v1/nodes',
       '/v1/nodes/{id}',
+      '/v1/nodes/{id}/delete',
       '/v1/nodes/{id}/revoke',
       '/v1/rotations',
       '/v1/rotations/{id}/evidence',

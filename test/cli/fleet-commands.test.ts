@@ -1,6 +1,7 @@
 /** Second table for everything that talks to the operator API: options and a real server's answers → output. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
+import { nodesDeleteRun } from '../../cli/commands/nodes/delete.ts';
 import { nodesListRun } from '../../cli/commands/nodes/list.ts';
 import { nodesRevokeRun } from '../../cli/commands/nodes/revoke.ts';
 import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
@@ -97,6 +98,16 @@ open commands  0
       assert.equal(io.stdout(), 'revoking node-a: workflow node/node-a/revoke\n');
       assert.deepEqual(deployment.revokesAsked, [{ nodeId: 'node-a', actor: 'ann', reason: 'stolen' }]);
       await assert.rejects(nodesRevokeRun({ ...revoke, yes: true }, ports), refusal('INVALID_STATE', /is already running$/));
+    });
+
+    it('deletes with who and why', async () => {
+      deployment.nodes = [aNode('node-a')];
+      const { io, ports } = set();
+      await assert.rejects(nodesDeleteRun({ ...revoke, yes: false }, ports), refusal('INVALID_INPUT', /needs --yes/));
+      assert.deepEqual(deployment.revokesAsked, []);
+      await nodesDeleteRun({ ...revoke, yes: true }, ports);
+      assert.equal(io.stdout(), 'deleting node-a: workflow node/node-a/revoke\n');
+      assert.deepEqual(deployment.revokesAsked, [{ nodeId: 'node-a', actor: 'ann', reason: 'stolen', retire: true }]);
     });
 
     it('does nothing without a yes', async () => {

@@ -55,6 +55,27 @@ describe('revoking a node', () => {
     assert.deepEqual([event?.action, event?.actor, event?.details.reason], ['node.revoke', 'olga', 'stolen']);
   });
 
+  it('REV-003 a deleted node has no certificate left and never joins again', async () => {
+    const node = await enrol(used.db, 'scrapped');
+    const del = () => revokeNode({ db: used.db, nodeId: 'scrapped', actor: 'olga', reason: 'scrapped', retire: true, now: t0 });
+    assert.deepEqual((await del()).serials, [node.certificate.serial]);
+    const left = await used.db.query({ text: `select 1 from node_certs where node_id = 'scrapped' and revoked_at is null` });
+    assert.deepEqual([left.length, (await readNodeFacts(used.db, ['scrapped'])).get('scrapped')?.state], [0, 'retired']);
+    assert.equal((await del()).already, true);
+    await assert.rejects(revoke('scrapped'), refused('INVALID_STATE', /^node scrapped is deleted$/, 'node-retired'));
+    // One that was revoked before is deleted too, and both are in the trail.
+    await enrol(used.db, 'first-revoked');
+    await revoke('first-revoked');
+    await revokeNode({ db: used.db, nodeId: 'first-revoked', actor: 'olga', reason: 'scrapped', retire: true, now: t0 });
+    const events = await used.db.query<{ action: string }>({
+      text: `select action from audit_events where subject = 'first-revoked' order by seq`,
+    });
+    assert.deepEqual(
+      events.map((event) => event.action),
+      ['node.revoke', 'node.delete'],
+    );
+  });
+
   it('repeated, or by twenty at once, revokes once', async function () {
     this.timeout(20_000);
     const node = await enrol(used.db, 'once');
@@ -77,7 +98,7 @@ describe('revoking a node', () => {
     await assert.rejects(revoke('nobody'), refused('NOT_FOUND', /no node is called nobody/, 'unknown-node'));
     await addNode(used.db, 'retired');
     await used.db.query({ text: `update nodes set state = 'retired' where id = 'retired'` });
-    await assert.rejects(revoke('retired'), refused('INVALID_STATE', /node retired is retired/, 'node-retired'));
+    await assert.rejects(revoke('retired'), refused('INVALID_STATE', /node retired is deleted/, 'node-retired'));
     await assert.rejects(
       revokeNode({ db: used.db, nodeId: 'bare', actor: ' ', reason: 'x', now: t0 }),
       refused('INVALID_INPUT', /needs an actor and a reason/, 'reason-needed'),

@@ -1,9 +1,11 @@
 /** The input and the result of taking a node's identity away. */
 import { defineQuery } from '@temporalio/workflow';
-import { readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
+import { kindOf, readSigned, Shape, type Signed, textLimits } from '../shared/shape.ts';
 
 export interface RevokeIdentityInput extends Signed {
   readonly nodeId: string;
+  /** The node is deleted with its identity; default false. */
+  readonly retire?: boolean;
 }
 
 export interface RevokeIdentityStatus {
@@ -23,8 +25,15 @@ export const staticSummary = "Revoke a node's identity and see its sessions clos
 
 /** @throws ControlError INVALID_INPUT */
 export function parseRevokeIdentity(value: unknown): RevokeIdentityInput {
-  const shape = new Shape('revokeIdentity', value, ['nodeId', 'actor', 'reason']);
-  const message = { nodeId: shape.text('nodeId', textLimits.node), ...readSigned(shape) };
+  const shape = new Shape('revokeIdentity', value, ['nodeId', 'actor', 'reason', 'retire']);
+  const message = { nodeId: shape.text('nodeId', textLimits.node), ...readSigned(shape), ...readRetire(shape) };
   shape.done();
   return message;
+}
+
+function readRetire(shape: Shape): { readonly retire?: true } {
+  if (!shape.has('retire')) return {};
+  const value = shape.get('retire');
+  if (typeof value !== 'boolean') shape.problem(`retire must be true or false, got ${kindOf(value)}`);
+  return value === true ? { retire: true } : {};
 }

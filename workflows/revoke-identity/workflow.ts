@@ -1,5 +1,5 @@
 /**
- * Takes a node's identity away: revoke every certificate, wait until no gateway holds a session of the node, write it down.
+ * Takes a node's identity away, or the whole node with it: revoke every certificate, wait until no gateway holds a session of the node, write it down.
  * Revoking is one transaction that every gateway's feed picks up; the workflow only proves that the last session is gone.
  */
 import { allHandlersFinished, condition, proxyActivities, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
@@ -16,7 +16,7 @@ const identities = proxyActivities<IdentityActivities>(onControl);
 
 export async function revokeIdentity(input: RevokeIdentityInput): Promise<RevokeIdentityResult> {
   const { workflowId, firstExecutionRunId } = workflowInfo();
-  const { nodeId, actor, reason } = refusing(() => readInput(input, workflowId));
+  const { nodeId, actor, reason, retire } = refusing(() => readInput(input, workflowId));
   let current: RevokeIdentityStatus = { phase: 'revoking', nodeId, certificates: null };
   setHandler(status, () => current, { description: 'Phase, and how many certificates were revoked' });
   const enter = (phase: RevokeIdentityStatus['phase'], certificates = current.certificates): void => {
@@ -26,7 +26,10 @@ export async function revokeIdentity(input: RevokeIdentityInput): Promise<Revoke
   };
 
   enter('revoking');
-  const { certificates } = await identities.revokeNode.executeWithOptions({ summary: `revoke ${nodeId}` }, [{ nodeId, actor, reason }]);
+  const { certificates } = await identities.revokeNode.executeWithOptions(
+    { summary: `${retire === true ? 'delete' : 'revoke'} ${nodeId}` },
+    [{ nodeId, actor, reason, ...(retire === true ? { retire } : {}) }],
+  );
   enter('waiting-sessions', certificates);
   await identities.awaitSessionsClosed.executeWithOptions({ summary: `sessions of ${nodeId}` }, [{ nodeId }]);
   enter('recording');
