@@ -14,10 +14,12 @@ import { settleTrustVersion } from '../domain/trust/version.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
 import { earlierVersionOf, lockPublishedTrust, type PublishedTrust, storePublishedTrust } from '../drizzle/queries/trust.ts';
 import type { PkiBundle } from '../pki/bundle/types.ts';
-import { signTrustBundle, trustBundleOf, trustContentDigest, trustContentOf } from '../pki/trust/index.ts';
+import { noQuorum, type QuorumFields, signTrustBundle, trustBundleOf, trustContentDigest, trustContentOf } from '../pki/trust/index.ts';
 import type { Signer } from '../pki/x509/index.ts';
 import { decodeMessage, SignatureSchema, SignedTrustBundleSchema } from '../proto/index.ts';
+import { chooseApproverSet, keepApproverSet, markPublished, publishedSetColumns, readSetChanges, type SetChoice } from './approver-sets.ts';
 import type { ServiceLog } from './log.ts';
+import { quorumOfBytes } from './published-quorum.ts';
 
 export interface PublishOptions {
   readonly db: Database;
@@ -28,6 +30,8 @@ export interface PublishOptions {
   readonly floorOption: number;
   /** Shortest overlap from switch to removal; the rotation times of this deployment. */
   readonly overlapMs: number;
+  /** The approvers that this process is told (services/approvers.ts); absent or null: it publishes those that are recorded. */
+  readonly approvers?: QuorumFields | null;
   readonly processId: string;
   readonly now: number;
   readonly log: ServiceLog;
@@ -40,6 +44,8 @@ export interface Publication {
   /** What the deployment publishes after this call. */
   readonly publishedVersion: number;
   readonly digest: string;
+  /** About the approvers, for the operator of this process; null: all is well. */
+  readonly approverWarning: string | null;
 }
 
 /** Gateways listen here for a new published version. */
@@ -52,14 +58,13 @@ export const trustChannel = 'bc_trust';
  */
 export async function settleAndPublish(options: PublishOptions): Promise<Publication> {
   const { db, bundle, floorOption, log } = options;
-  const content = trustContentOf(bundle);
-  if (content.roots.length === 0) {
+  if (trustContentOf(bundle).roots.length === 0) {
     throw new ControlError('INVALID_CONFIG', 'a trust bundle without any command root is never published', {
       details: { reason: 'no-roots' },
     });
   }
-  const digest = trustContentDigest(content);
-  const publication = await db.transaction((tx) => settle(tx, options, digest));
+  const publication = await db.transaction((tx) => settle(tx, options));
+  if (publication.approverWarning !== null) log.warn({ publishedVersion: publication.publishedVersion }, publication.approverWarning);
   if (publication.kind === 'stale') {
     log.warn(
       { version: publication.version, publishedVersion: publication.publishedVersion },
@@ -71,36 +76,61 @@ export async function settleAndPublish(options: PublishOptions): Promise<Publica
   return publication;
 }
 
-async function settle(tx: Executor, options: PublishOptions, digest: string): Promise<Publication> {
+async function settle(tx: Executor, options: PublishOptions): Promise<Publication> {
   const { bundle, floorOption } = options;
   const recorded = await lockPublishedTrust(tx);
+  const choice = await chooseSet(tx, recorded, options);
+  const digest = trustContentDigest({ ...trustContentOf(bundle), quorum: choice.quorum });
   const decision = settleTrustVersion(recorded, await earlierVersionOf(tx, digest), {
     digest,
     floor: Math.max(bundle.trustVersion, floorOption),
     explicitFloor: Math.max(floorOption, bundle.republish?.version ?? 0),
   });
-  if (decision.kind === 'stale') return { kind: 'stale', version: decision.version, publishedVersion: decision.currentVersion, digest };
-  if (decision.kind === 'unchanged') return { kind: 'unchanged', version: decision.version, publishedVersion: decision.version, digest };
-  if (recorded !== null) await assertRemovalsExplained(tx, recorded, options);
-  await publish(tx, options, { version: decision.version, digest });
-  return { kind: 'publish', version: decision.version, publishedVersion: decision.version, digest };
+  const { kind, version } = decision;
+  const told = { kind, version, digest, approverWarning: choice.warning };
+  if (decision.kind === 'stale') return { ...told, publishedVersion: decision.currentVersion };
+  if (decision.kind === 'publish') {
+    if (recorded !== null) await assertRemovalsExplained(tx, recorded, options);
+    await publish(tx, options, { version, digest, choice });
+  }
+  return { ...told, publishedVersion: version };
 }
 
-async function publish(tx: Executor, options: PublishOptions, next: { version: number; digest: string }): Promise<void> {
+async function chooseSet(tx: Executor, recorded: PublishedTrust | null, { bundle, approvers = null }: PublishOptions): Promise<SetChoice> {
+  return chooseApproverSet({
+    configured: approvers,
+    published: recorded === null ? noQuorum : quorumOfBytes(recorded.body),
+    introduced: (await readSetChanges(tx)).at(-1) ?? null,
+    trustDomain: bundle.trustDomain,
+  });
+}
+
+interface Next {
+  readonly version: number;
+  readonly digest: string;
+  readonly choice: SetChoice;
+}
+
+async function publish(tx: Executor, options: PublishOptions, { version, digest, choice }: Next): Promise<void> {
   const { bundle, processId, now } = options;
+  const { quorum, isIntroduced } = choice;
+  if (isIntroduced) await keepApproverSet(tx, { quorum, version, by: processId, now });
+  await markPublished(tx, Number(quorum.approverSetEpoch), version);
   const signer = options.joinSigner ?? bundle.joinSigning.signer();
-  const signed = decodeMessage(SignedTrustBundleSchema, await signTrustBundle(signer, trustBundleOf(bundle, next.version)), 'trustBundle');
+  const trust = trustBundleOf(bundle, version, { ...quorum, changes: await readSetChanges(tx) });
+  const signed = decodeMessage(SignedTrustBundleSchema, await signTrustBundle(signer, trust), 'trustBundle');
   if (signed.signature === undefined) throw new ControlError('INTERNAL', 'the trust bundle was not signed');
   await storePublishedTrust(tx, {
-    ...next,
+    ...{ version, digest },
     roots: [...bundle.commandRootsById.keys()].sort(),
     body: signed.body,
     signature: toBinary(SignatureSchema, signed.signature),
     publishedAt: now,
     publishedBy: processId,
-    reason: reasonOf(options, next.version),
+    reason: reasonOf(options, version),
+    approverSet: publishedSetColumns(quorum),
   });
-  await tx.query({ text: 'select pg_notify($1, $2)' }, [trustChannel, String(next.version)]);
+  await tx.query({ text: 'select pg_notify($1, $2)' }, [trustChannel, String(version)]);
 }
 
 /** Only an order by name publishes replaced content again; the history says whose. */

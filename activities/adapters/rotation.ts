@@ -65,20 +65,21 @@ export const createOverrideWriter = ({ db, now }: DatabasePorts): OverrideWriter
   nodeExists: async (nodeId) => (await readNodeFacts(db, [nodeId])).has(nodeId),
 });
 
-const viewOf = (bundle: bundles.PkiBundle): RootsView => ({
+/** The digest is of these roots beside the approvers that are published: a rotation of roots changes no approver (A-PKI-19). */
+const viewOf = async (db: Database, bundle: bundles.PkiBundle): Promise<RootsView> => ({
   roots: bundle.commandRoots,
   trustDomain: bundle.trustDomain,
   generation: bundle.generation,
   bundleDigest: bundles.bundleDigest(bundle),
-  trustDigest: trustContentDigest(trustContentOf(bundle)),
+  trustDigest: trustContentDigest({ ...trustContentOf(bundle), quorum: await readPublishedQuorum(db) }),
 });
 
 /** Steps carry the database's time: the drop is judged from the time of the switch, whichever hosts take the two steps. */
 export function createCommandRoots({ db, running }: Pick<DatabasePorts, 'db'> & { running: RunningBundle }): CommandRootsPort {
   const steps = createBundleSteps({ db, running, clock: () => databaseNow(db) });
-  const step = async (...[take]: Parameters<typeof steps.take>): Promise<RootsView> => viewOf(await steps.take(take));
+  const step = async (...[take]: Parameters<typeof steps.take>): Promise<RootsView> => viewOf(db, await steps.take(take));
   return {
-    read: async () => viewOf(await steps.read()),
+    read: async () => viewOf(db, await steps.read()),
     assertFresh: () => steps.assertFresh(),
     add: ({ rotationId, refuse }) =>
       step(async (bundle, now) => {

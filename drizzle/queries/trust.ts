@@ -48,13 +48,16 @@ export async function earlierVersionOf(tx: Executor, digest: string): Promise<nu
 const store = {
   name: 'trust-store',
   text: `with kept as (insert into trust_bundle_history (version, digest, reason, published_at, published_by) values ($1, $2, $7, $6, $8))
-         update trust_bundle_state set version = $1, digest = $2, roots = $3, body = $4, signature = $5, published_at = $6, published_by = $8
+         update trust_bundle_state set version = $1, digest = $2, roots = $3, body = $4, signature = $5, published_at = $6, published_by = $8,
+           approver_set = $9::jsonb, approver_set_sha256 = decode($10::text, 'hex'), approver_set_epoch = $11
          where id = 1`,
 };
 
 export interface TrustPublication extends PublishedTrust {
   /** Empty, or why a replaced content is published again. */
   readonly reason: string;
+  /** For people and gates: what counts approvals reads the body. */
+  readonly approverSet: { readonly json: string | null; readonly sha256: string | null; readonly epoch: number };
 }
 
 /** Replaces the published state and keeps its line of history. Only under lockPublishedTrust. */
@@ -68,5 +71,8 @@ export async function storePublishedTrust(tx: Executor, next: TrustPublication):
     instant(next.publishedAt),
     next.reason,
     next.publishedBy,
+    next.approverSet.json,
+    next.approverSet.sha256,
+    next.approverSet.epoch,
   ]);
 }

@@ -21,10 +21,21 @@ export interface BuildTrustBundleOptions {
   readonly roots: readonly Uint8Array[];
   /** Roots that left, newest first: what a daemon needs to give one up. */
   readonly removed: readonly RemovedRootEntry[];
-  readonly quorum?: QuorumFields;
+  readonly quorum?: PublishedSet;
 }
 
-export function buildTrustBundle({ version, trustDomain, roots, removed, quorum = noQuorum }: BuildTrustBundleOptions): TrustBundle {
+export interface PublishedSet extends QuorumFields {
+  /** The sets that were in force, newest last (H-10); the last 16 are carried. */
+  readonly changes?: readonly QuorumFields[];
+}
+
+export function buildTrustBundle({
+  version,
+  trustDomain,
+  roots,
+  removed,
+  quorum = noQuorum as PublishedSet,
+}: BuildTrustBundleOptions): TrustBundle {
   return create(TrustBundleSchema, {
     version: BigInt(version),
     trustDomain,
@@ -41,6 +52,14 @@ export function buildTrustBundle({ version, trustDomain, roots, removed, quorum 
     unbatchedDestructivePerHour: quorum.unbatchedDestructivePerHour,
     approverSetSignatures: quorum.approverSetSignatures.map((entry) => ({ ...entry })),
     approverSetEpoch: BigInt(quorum.approverSetEpoch),
+    approverSetChanges: (quorum.changes ?? []).slice(-16).map((change) => ({
+      epoch: BigInt(change.approverSetEpoch),
+      keys: change.approverKeys.map(({ kid, spki }) => ({ kid, spkiDer: spki })),
+      threshold: change.approverThreshold,
+      tiers: change.tiers.map((tier) => ({ ...tier })),
+      unbatchedDestructivePerHour: change.unbatchedDestructivePerHour,
+      signatures: change.approverSetSignatures.map((entry) => ({ ...entry })),
+    })),
   });
 }
 
@@ -50,7 +69,7 @@ export const trustContentOf = (bundle: PkiBundle | PublicBundle): TrustContent &
 });
 
 /** The trust bundle of a key bundle at a settled version. */
-export const trustBundleOf = (bundle: PkiBundle | PublicBundle, version: number, quorum?: QuorumFields): TrustBundle =>
+export const trustBundleOf = (bundle: PkiBundle | PublicBundle, version: number, quorum?: PublishedSet): TrustBundle =>
   buildTrustBundle({
     version,
     trustDomain: bundle.trustDomain,

@@ -19,6 +19,7 @@ export {
 export {
   type BuildTrustBundleOptions,
   buildTrustBundle,
+  type PublishedSet,
   signTrustBundle,
   trustBundleOf,
   trustContentOf,

@@ -58,7 +58,7 @@ describe('the command queue', () => {
   it('is idempotent by id: the same request again changes nothing, whatever the clock and the deadline', async () => {
     await addNode(used.db, 'queue-again');
     const request = command('queue-again');
-    assert.deepEqual(await enqueue([request]), { enqueued: [request.id], existing: [] });
+    assert.deepEqual(await enqueue([request]), { enqueued: [request.id], existing: [], held: [] });
     const before = await stored(request.id);
     assert.deepEqual(await enqueue([{ ...request, deadlineMs: t0 + 2 * hour }], { now: t0 + minute }), {
       enqueued: [],
