@@ -12,7 +12,7 @@ import { z } from 'zod';
 import { ControlError, codeOf, errorTable } from '../domain/errors.ts';
 import { second } from '../domain/time.ts';
 import { type JoinBundle, verifyJoinResponse } from '../pki/enroll/index.ts';
-import { acceptTrustBundle } from '../pki/trust/index.ts';
+import { acceptTrustBundle, approverSetDigest } from '../pki/trust/index.ts';
 import { createCsr, grantedIdentityOf, parseCertificate, spkiOf, verifyChain } from '../pki/x509/index.ts';
 import { bounds, encodeMessage, type JoinGranted, JoinRequestSchema, type JoinResponseBody } from '../proto/index.ts';
 import { type HostFiles, hardwareClaims } from './kinds/inventory.ts';
@@ -56,6 +56,7 @@ export async function joinNode(options: JoinOptions): Promise<Identity> {
     const request = await pendingRequest(options);
     const body = await askUntilAnswered(options, request);
     const identity = identityFrom(body, options, request.key);
+    sayApprovers(options, { identity, former });
     await installIdentity(options.dataDir, { identity, key: request.key }, former);
     await rm(pendingPath(options.dataDir), { force: true });
     return identity;
@@ -195,11 +196,13 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
   if (named.nodeId !== nodeId || named.siteId !== siteId)
     throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
   if (trust === undefined) throw unfit('the answer carries no trust bundle');
-  const decision = acceptTrustBundle(null, trust, { now, minOverlapMs: 0, trustDomain: bundle.trustDomain });
+  const approverSetPin = bundle.approverSetSha256 ?? null;
+  const pin = approverSetPin === null ? {} : { approverSetPin };
+  const decision = acceptTrustBundle(null, trust, { now, minOverlapMs: 0, trustDomain: bundle.trustDomain, ...pin });
   if (decision.kind !== 'take') throw unfit(`its trust bundle: ${decision.kind === 'refuse' ? decision.detail : decision.reason}`);
   const { gatewayUrl, gatewayServerName, servingCaPin } = gatewayOf(bundle);
   const role = identityRoles.find((one) => one === named.role) ?? 'node';
-  const { signaturesRequired } = decision.held;
+  const { signaturesRequired, quorum, approverSetEpoch } = decision.held;
   return {
     nodeId,
     siteId,
@@ -213,6 +216,8 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
     chain,
     trust,
     signaturesRequired,
+    quorum: { kind: 'held', fields: quorum, epoch: approverSetEpoch },
+    approverSetPin,
     joinedAtMs: now,
   };
 }
@@ -231,9 +236,32 @@ async function installIdentity(folder: string, next: StoredIdentity, former: Ide
   if (sameDeployment && former.signaturesRequired && identity.trust.commandRoots.length === 0) {
     throw unfit('it holds no command root, and this machine already required signatures in this deployment');
   }
+  if (sameDeployment && holdsSet(former) && !holdsSet(identity) && identity.approverSetPin === null) {
+    throw unfit(
+      `it names no approver, and this machine enforced an approver set in this deployment: give the set by --approver-set-sha256, or, when the approvers took it away, remove ${folder} first`,
+    );
+  }
   if (former !== undefined && (former.nodeId !== identity.nodeId || !sameDeployment)) {
     await rm(join(folder, 'desired-state.json'), { force: true });
   }
   await rm(join(folder, 'marks.json'), { force: true });
   await saveIdentity(folder, { identity, key });
+}
+
+const holdsSet = ({ quorum }: Identity): boolean => quorum.kind === 'unreadable' || quorum.fields.approverKeys.length > 0;
+
+/** Whose word this machine will ask for: the one moment at which a set is taken as it comes. */
+function sayApprovers({ say }: JoinOptions, { identity, former }: { identity: Identity; former: Identity | undefined }): void {
+  const { quorum, approverSetPin, trust } = identity;
+  if (quorum.kind === 'unreadable') return;
+  const digest = approverSetDigest(quorum.fields);
+  if (holdsSet(identity)) {
+    const pinned = approverSetPin === null ? 'not pinned: compare it with pki trust-version' : 'as pinned';
+    say(`approver set ${digest} of epoch ${quorum.epoch} taken, ${pinned}`);
+    if (former?.quorum.kind === 'held' && holdsSet(former) && approverSetDigest(former.quorum.fields) !== digest)
+      say(`this machine enforced the approver set ${approverSetDigest(former.quorum.fields)} before`);
+  } else if (approverSetPin !== null) {
+    const offered = trust.approverKeys.length === 0 ? 'none is published' : 'another one is published';
+    say(`destructive commands are refused until the approver set ${approverSetPin} comes: ${offered}`);
+  }
 }

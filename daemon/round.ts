@@ -11,10 +11,10 @@ import { renewsAt } from './agent/renewal.ts';
 import type { DaemonConfig } from './config.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
-import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import { openLeavesFile } from './quorum/leaves-file.ts';
 import { type QuorumStores, restoreClaims } from './quorum/quorum-state.ts';
 import { openUnbatchedFile } from './quorum/unbatched-file.ts';
+import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import type { CrashHook } from './state/crash-points.ts';
 import { openPrivateFolder } from './state/files.ts';
 import { getIdentity, type Identity } from './state/identity.ts';
@@ -121,7 +121,8 @@ async function openQuorumStores(
 ): Promise<QuorumStores> {
   const stores = { leaves: await openLeavesFile(dataDir, { crash }), slots: await openUnbatchedFile(dataDir, { crash }) };
   for (const { unreadable } of [stores.leaves, stores.slots])
-    if (unreadable !== null) log.error({ reason: unreadable }, 'destructive commands under a quorum are refused until this file is put right');
+    if (unreadable !== null)
+      log.error({ reason: unreadable }, 'destructive commands under a quorum are refused until this file is put right');
   const restored = await restoreClaims(stores, { accepted: journal.claims(), floorMs });
   if (restored > 0) log.warn({ restored }, 'the daemon was stopped while it noted what a command used up; it is noted now');
   return stores;

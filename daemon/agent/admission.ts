@@ -6,17 +6,20 @@
  * redirect commands. Nothing outside the signed body says what runs; seq and epoch are routing and can only lead to a refusal.
  *
  * The order: size → decode → known already → signature under a held root → trust domain → node → generation → expiry by server time →
- * kind → role → payload → journal → epoch. "Known already" stands first, because a body that was accepted once gives no authority by
+ * kind → role → payload → journal → epoch → quorum. "Known already" stands first, because a body that was accepted once gives no authority by
  * coming again: its answer is owed even when its signer or its time has run out since, and a refusal now would contradict
- * the run that is under way. It starts nothing.
+ * the run that is under way. It starts nothing. The quorum stands last: nothing of an approval is looked at, let alone used up, for a
+ * command that would be refused anyway (DMN-021, DMN-032).
  */
 import { createHash } from 'node:crypto';
 import { type DescMessage, fromBinary, type Message } from '@bufbuild/protobuf';
+import { harmOf } from '../../domain/commands/harm.ts';
 import { isCommandId, maxCommandIdLength } from '../../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind, type NodeRole } from '../../domain/commands/kinds.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { about } from '../../domain/rotation/gates.ts';
 import { showInstant } from '../../domain/time.ts';
+import { batchSubject } from '../../pki/quorum/index.ts';
 import {
   bounds,
   type Command,
@@ -26,6 +29,8 @@ import {
   decodeMessage,
   protocolRegistry,
 } from '../../proto/index.ts';
+import type { QuorumClaim } from '../quorum/claims.ts';
+import type { JudgedCommand, QuorumVerdict } from '../quorum/judge.ts';
 
 export interface AdmissionState {
   readonly nodeId: string;
@@ -40,6 +45,8 @@ export interface AdmissionState {
   readonly findDigest: (id: string) => string | undefined;
   /** Proves that a signer under a held root made the body; throws BAD_SIGNATURE with details.reason (pki verifyIntent). */
   readonly verify: (signed: Pick<Command, 'body' | 'signature'>, now: number) => void;
+  /** Whether the approvers' word, where it takes one, covers the command (quorum/judge.ts). */
+  readonly judgeQuorum: (command: JudgedCommand, now: number) => QuorumVerdict;
 }
 
 export interface AdmittedCommand {
@@ -53,6 +60,8 @@ export interface AdmittedCommand {
   readonly expiresAtMs: number;
   readonly body: Uint8Array;
   readonly payload: Message;
+  /** What it uses up of a quorum once it is accepted; null: nothing. */
+  readonly claim: QuorumClaim | null;
 }
 
 export type Admission =
@@ -97,8 +106,12 @@ export function admitCommand(state: AdmissionState, command: Command, now: numbe
     const payload = decodePayload(body, spec);
     assertNoOtherBody(state, id);
     assertEpoch(state, command);
+    const claim = claimOf(state, { command, body, digest, payload }, now);
     const times = { issuedAtMs: Number(body.issuedAtMs), expiresAtMs: Number(body.expiresAtMs) };
-    return { kind: 'accept', command: { id, kind: body.kind, spec, digest, seq: command.seq, ...times, body: command.body, payload } };
+    return {
+      kind: 'accept',
+      command: { id, kind: body.kind, spec, digest, seq: command.seq, ...times, body: command.body, payload, claim },
+    };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     return { kind: 'reject', id, seq: command.seq, reason: error.reason, detail: error.message };
@@ -218,6 +231,43 @@ function assertNoOtherBody(state: AdmissionState, id: string): void {
 function assertEpoch(state: AdmissionState, command: Command): void {
   if (command.epoch < state.epoch)
     refuse(R.STALE_EPOCH, `the delivery is of session epoch ${command.epoch}, this daemon has seen ${state.epoch}`);
+}
+
+interface Decoded {
+  readonly command: Command;
+  readonly body: CommandBody;
+  readonly digest: string;
+  readonly payload: Message;
+}
+
+function claimOf(state: AdmissionState, { command, body, digest, payload }: Decoded, now: number): QuorumClaim | null {
+  const { commandId, kind, batchId } = body;
+  const harm = harmOf(kind, payload);
+  if (harm === 'none') return null;
+  const subject = subjectOf(body, payload);
+  const payloadSha256 = createHash('sha256')
+    .update(body.payload?.value ?? new Uint8Array())
+    .digest();
+  const { batchApproval: approval, batchProof: proof } = command;
+  const verdict = state.judgeQuorum({ commandId, digest, kind, harm, subject, payloadSha256, batchId, approval, proof }, now);
+  switch (verdict.kind) {
+    case 'free':
+      return null;
+    case 'claim':
+      return verdict.claim;
+    case 'refuse':
+      return refuse(verdict.reject, verdict.detail);
+  }
+}
+
+/** QUO-027: from the signed body alone. */
+function subjectOf({ nodeId, kind }: CommandBody, payload: Message): string {
+  try {
+    return batchSubject({ nodeId, kind, payload });
+  } catch (error) {
+    if (!(error instanceof ControlError)) throw error;
+    return refuse(R.INVALID_PAYLOAD, error.message);
+  }
 }
 
 /** What a peer sent, made short and printable for a message. */

@@ -9,6 +9,9 @@ import type { HeldTrust } from '../../pki/trust/index.ts';
 import { certificateId } from '../../pki/x509/index.ts';
 import type { SignedTrustBundle } from '../../proto/index.ts';
 import type { KindHandlers } from '../kinds/handler.ts';
+import type { HeldQuorum } from '../quorum/held-quorum.ts';
+import { judgeQuorum, type QuorumRefusal } from '../quorum/judge.ts';
+import { keepClaim, type QuorumStores, takeClaim } from '../quorum/quorum-state.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { Identity } from '../state/identity.ts';
 import type { IdentityStore } from '../state/identity-store.ts';
@@ -16,7 +19,7 @@ import { isOrderFault, type Journal } from '../state/journal.ts';
 import type { MarksStore } from '../state/marks.ts';
 import type { SpecStore } from '../state/spec-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
-import { heldTrustOf, judgeOfferedTrust, type TrustOffer } from '../trust/offered-trust.ts';
+import { heldTrustOf, judgeOfferedTrust, type QuorumRefused, type TrustOffer } from '../trust/offered-trust.ts';
 import type { ServerClock } from '../trust/server-clock.ts';
 import type { AdmissionState, AdmittedCommand } from './admission.ts';
 import { Executor } from './executor.ts';
@@ -27,6 +30,9 @@ export interface AgentPorts {
   readonly marks: MarksStore;
   readonly spec: SpecStore;
   readonly journal: Journal;
+  readonly quorum: QuorumStores;
+  /** What the machine's owner pinned; the identity's own pin where this is null (PIN-005). */
+  readonly approverSetPin: string | null;
   readonly clock: ServerClock;
   readonly handlers: KindHandlers;
   readonly status: StatusSink;
@@ -99,6 +105,15 @@ export class AgentState {
     return this.#held;
   }
 
+  /** The approver set this daemon enforces (DMN-024). */
+  get quorum(): HeldQuorum {
+    return this.identity.quorum;
+  }
+
+  get approverSetPin(): string | null {
+    return this.#ports.approverSetPin ?? this.identity.approverSetPin;
+  }
+
   admission(upgradeRequired: boolean): AdmissionState {
     const { nodeId, trustDomain, generation, role } = this.identity;
     const held = this.#held;
@@ -112,6 +127,11 @@ export class AgentState {
       findDigest: (id) => this.journal.find(id)?.digest,
       verify: ({ body, signature }, now) =>
         void verifyIntent({ purpose: 'command', body, signature, roots: held.roots, now, required: held.signaturesRequired }),
+      judgeQuorum: (command, now) =>
+        judgeQuorum(
+          { held: this.quorum, pin: this.approverSetPin, ...this.#ports.quorum, trustDomain, wallMs: this.wallMs(), now },
+          command,
+        ),
     };
   }
 
@@ -125,12 +145,19 @@ export class AgentState {
     return done;
   }
 
-  /** Durable first, acknowledged then, started last (delivery rule 4). */
-  async accept(command: AdmittedCommand, acknowledge: () => void): Promise<void> {
-    const { id, kind, digest, seq, expiresAtMs, body } = command;
-    const accepted = { id, kind, digest, seq, expiresAtMs, body };
+  /**
+   * Durable first, acknowledged then, started last (delivery rule 4).
+   *
+   * @returns why not, when what the approvers allow was used up since the command was judged; null when it is accepted
+   */
+  async accept(command: AdmittedCommand, acknowledge: () => void): Promise<QuorumRefusal | null> {
+    const { id, kind, digest, seq, expiresAtMs, body, claim } = command;
+    const accepted = { id, kind, digest, seq, expiresAtMs, body, ...(claim === null ? {} : { claim }) };
+    const used = claim === null ? null : takeClaim(this.#ports.quorum, { claim, holder: { commandId: id, digest }, held: this.quorum });
+    if (used !== null) return used;
     try {
       await this.journal.received(accepted);
+      if (claim !== null) await keepClaim(this.#ports.quorum, claim);
     } catch (error) {
       this.#journalFailed(error);
       throw error;
@@ -140,6 +167,7 @@ export class AgentState {
     this.#ports.status.update({ lastCommand: { id, kind, state: 'accepted', atMs: this.clock.now() } });
     acknowledge();
     this.executor.submit(accepted);
+    return null;
   }
 
   /** Server time is known: what an earlier run left behind may go on. Once. */
@@ -152,15 +180,27 @@ export class AgentState {
   /** Judges, and makes durable before it counts. */
   async offerTrust(signed: SignedTrustBundle): Promise<TrustOffer> {
     const { identity, minOverlapMs, status } = this.#ports;
-    const offer = judgeOfferedTrust(this.#held, signed, { joinKey: this.identity.joinKey, now: this.clock.now(), minOverlapMs });
+    const { joinKey } = this.identity;
+    const options = { joinKey, now: this.clock.now(), minOverlapMs, approverSetPin: this.approverSetPin };
+    const offer = judgeOfferedTrust(this.#held, signed, options);
     if (offer.kind !== 'taken') return offer;
     const { bundle, signaturesRequired } = offer.held;
-    await identity.update((current) => ({ ...current, identity: { ...current.identity, trust: bundle, signaturesRequired } }));
+    await identity.update((current) => {
+      const quorum = quorumAfter(current.identity.quorum, offer.held);
+      return { ...current, identity: { ...current.identity, trust: bundle, signaturesRequired, quorum } };
+    });
     this.#held = offer.held;
+    if (offer.quorumRefused !== null) this.#quorumRefused(offer.quorumRefused);
     const roots = offer.held.roots.map(certificateId);
     this.log.info({ trustVersion: offer.held.version, roots }, 'trust bundle taken');
     status.update({ trustVersion: String(offer.held.version), commandRoots: roots });
     return offer;
+  }
+
+  /** DMN-025: this exact name, which operators look for. */
+  #quorumRefused({ reason, detail }: QuorumRefused): void {
+    this.log.warn({ event: 'trust.quorum-refused', reason, detail }, 'trust.quorum-refused');
+    this.#ports.status.update({ lastRefusal: { atMs: this.clock.now(), reason: `quorum-${reason}`, detail } });
   }
 
   /** Said once in the log, kept for `bcd status`. */
@@ -184,6 +224,7 @@ export class AgentState {
     const { floorMs } = this.clock;
     await this.marks.raise({ timeFloorMs: floorMs });
     await this.journal.compact(floorMs);
+    await this.#ports.quorum.leaves.prune(floorMs);
   }
 
   #journalFailed(error: unknown): void {
@@ -203,3 +244,7 @@ export class AgentState {
     this.#ports.onFinished(id);
   }
 }
+
+/** A set that cannot be read stays so: no bundle tells which one it was, and taking the offered one would switch the old one off. */
+const quorumAfter = (before: HeldQuorum, { quorum, approverSetEpoch }: HeldTrust): HeldQuorum =>
+  before.kind === 'unreadable' ? before : { kind: 'held', fields: quorum, epoch: approverSetEpoch };

@@ -19,7 +19,7 @@ import {
 } from '../../proto/index.ts';
 import { reasonOf } from '../reason.ts';
 import type { SessionStream } from '../transport/session-stream.ts';
-import { admitCommand } from './admission.ts';
+import { type Admission, type AdmittedCommand, admitCommand } from './admission.ts';
 import type { AgentState } from './agent-state.ts';
 import { judgeDesiredState, noSpec, statusIntervalMs } from './desired-state.ts';
 import { statusOf } from './reports.ts';
@@ -166,27 +166,25 @@ export class AgentSession {
     const admission = admitCommand(state.admission(this.#upgradeRequired), command, state.clock.now());
     switch (admission.kind) {
       case 'reject':
-        state.refused(
-          `command-${CommandRejectReason[admission.reason].toLowerCase().replaceAll('_', '-')}`,
-          admission.detail,
-          admission.id,
-        );
-        this.#send({
-          frame: {
-            case: 'commandReject',
-            value: { commandId: admission.id, seq: admission.seq, reason: admission.reason, detail: admission.detail },
-          },
-        });
-        return;
+        return this.#reject(admission);
       case 'duplicate':
         this.#ack(admission.id, { seq: command.seq, digest: admission.digest });
         return this.sendResult(admission.id);
       case 'accept':
         if (!state.executor.hasRoom(admission.command.spec.lane)) return this.#holdBack(command);
-        await state.accept(admission.command, () =>
-          this.#ack(admission.command.id, { seq: command.seq, digest: admission.command.digest }),
-        );
+        return this.#accept(admission.command);
     }
+  }
+
+  async #accept(command: AdmittedCommand): Promise<void> {
+    const { id, seq, digest } = command;
+    const refused = await this.#state.accept(command, () => this.#ack(id, { seq, digest }));
+    if (refused !== null) this.#reject({ id, seq, reason: refused.reject, detail: refused.detail });
+  }
+
+  #reject({ id, seq, reason, detail }: Omit<Extract<Admission, { kind: 'reject' }>, 'kind'>): void {
+    this.#state.refused(`command-${CommandRejectReason[reason].toLowerCase().replaceAll('_', '-')}`, detail, id);
+    this.#send({ frame: { case: 'commandReject', value: { commandId: id, seq, reason, detail } } });
   }
 
   /** Unacknowledged, so the gateway sends no more in this lane; judged again when there is room. */

@@ -8,7 +8,7 @@ import { joinNode } from '../join.ts';
 import { kernelBootId } from '../state/boot-id.ts';
 import { readIfPresent } from '../state/files.ts';
 import type { Identity } from '../state/identity.ts';
-import { type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
+import { approverSetPinOption, type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
 import type { BcdIo } from './io.ts';
 
 interface JoinFlags extends CommonFlags {
@@ -18,6 +18,7 @@ interface JoinFlags extends CommonFlags {
   readonly pins?: string;
   readonly gateway?: string;
   readonly serverName?: string;
+  readonly approverSetSha256?: string;
   readonly replace: boolean;
   readonly wait: number;
 }
@@ -37,6 +38,7 @@ export function registerJoin(program: Command, io: BcdIo): void {
     .option('--pins <file>', 'whom this machine believes, as daemon install-script wrote it; a join string must agree with it')
     .option('--gateway <url>', 'dial this gateway in place of the one in the join string')
     .option('--server-name <name>', "name in the gateway's certificate, where it is not the host of the URL")
+    .addOption(approverSetPinOption('take this approver set as the first, and no other; until it comes, refuse destructive commands'))
     .option('--replace', 'put the new identity in the place of one that is there', false)
     .addOption(new Option('--wait <seconds>', 'how long to go on while the control plane cannot answer').default(60).argParser(seconds))
     .action(async (text: string | undefined, flags: JoinFlags) => {
@@ -70,11 +72,20 @@ function seconds(value: string): number {
   return Number(value);
 }
 
-async function readJoin(io: BcdIo, text: string | undefined, { gateway, serverName, pins }: JoinFlags): Promise<JoinBundle> {
+async function readJoin(io: BcdIo, text: string | undefined, flags: JoinFlags): Promise<JoinBundle> {
+  const { gateway, serverName, pins, approverSetSha256 } = flags;
   const join = await joinText(io, text);
   const bundle = pins === undefined ? parseJoinBundle(join) : joinBundleUnder(parsePinsFile(await readPins(pins)), join);
+  if (approverSetSha256 !== undefined && (bundle.approverSetSha256 ?? approverSetSha256) !== approverSetSha256) {
+    throw new ControlError(
+      'INVALID_INPUT',
+      `--approver-set-sha256 ${approverSetSha256} is not the approver set ${bundle.approverSetSha256} that the join string or the pins name`,
+      { details: { reason: 'approver-set-pin' } },
+    );
+  }
   return {
     ...bundle,
+    ...(approverSetSha256 === undefined ? {} : { approverSetSha256 }),
     ...(gateway === undefined ? {} : { gateway: httpsUrl(gateway) }),
     ...(serverName === undefined ? {} : { serverName }),
   };

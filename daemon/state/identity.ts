@@ -14,6 +14,8 @@ import { z } from 'zod';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { isSpkiPin, isTrustDomain, kidOf, parseCertificate, spkiOf } from '../../pki/x509/index.ts';
 import { type TrustBundle, TrustBundleSchema } from '../../proto/index.ts';
+import type { HeldQuorum } from '../quorum/held-quorum.ts';
+import { heldQuorumFrom, storedQuorum } from '../quorum/stored-quorum.ts';
 import { assertPrivateFile, damaged, hasErrno, readIfPresent, writeDurably } from './files.ts';
 import { readJsonFile, writeJsonFile } from './json-file.ts';
 
@@ -37,6 +39,10 @@ export interface Identity {
   readonly trust: TrustBundle;
   /** Set for good once the node held a command root (H-06). */
   readonly signaturesRequired: boolean;
+  /** The approver set this node enforces; not always the one in the bundle (DMN-024). */
+  readonly quorum: HeldQuorum;
+  /** Lower-case hex SHA-256 of the only first set it takes; null: as it comes (PIN-007). */
+  readonly approverSetPin: string | null;
   readonly joinedAtMs: number;
 }
 
@@ -68,6 +74,13 @@ const schema = z.strictObject({
   chain: z.array(b64).min(1).max(4),
   trust: z.json(),
   signaturesRequired: z.boolean(),
+  // Absent in files of a daemon that knew no quorum.
+  quorum: z.json().exactOptional(),
+  approverSetPin: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .nullable()
+    .default(null),
   joinedAtMs: z.number().int(),
 });
 
@@ -82,8 +95,9 @@ export async function findIdentity(folder: string): Promise<StoredIdentity | und
   const path = identityPath(folder);
   const stored = await readStored(path);
   if (stored === undefined) return undefined;
-  const { format: _, keyFile, trust, ...rest } = stored;
-  const identity: Identity = { ...rest, trust: parseTrust(path, trust) };
+  const { format: _, keyFile, trust: trustJson, quorum: quorumJson, ...rest } = stored;
+  const { trust, problem } = parseTrust(path, trustJson);
+  const identity: Identity = { ...rest, trust, quorum: heldQuorumFrom(quorumJson, trust, problem) };
   const key = await readKey(join(folder, keyFile));
   assertKeyFitsChain(path, key, identity);
   return { identity, key };
@@ -114,12 +128,36 @@ async function readStored(path: string): Promise<z.infer<typeof schema> | undefi
   }
 }
 
-function parseTrust(path: string, json: JsonValue): TrustBundle {
+interface ReadTrust {
+  readonly trust: TrustBundle;
+  /** Why the approvers' part is missing from it; null when all of it was read. */
+  readonly problem: string | null;
+}
+
+/**
+ * Where only the approvers' part does not read back, the roots still say whose commands are genuine: what does no harm goes on,
+ * and destructive commands are refused (DMN-034).
+ */
+function parseTrust(path: string, json: JsonValue): ReadTrust {
+  const read = (value: JsonValue): TrustBundle => fromJson(TrustBundleSchema, value, { ignoreUnknownFields: true });
   try {
-    return fromJson(TrustBundleSchema, json, { ignoreUnknownFields: true });
+    return { trust: read(json), problem: null };
   } catch (cause) {
-    throw damaged(path, 'trust is no trust bundle', cause);
+    const roots = rootsPart(json);
+    if (roots === undefined) throw damaged(path, 'trust is no trust bundle', cause);
+    try {
+      return { trust: read(roots), problem: `${path} is damaged: the approver set in trust does not read back` };
+    } catch {
+      throw damaged(path, 'trust is no trust bundle', cause);
+    }
   }
+}
+
+const rootFields = ['version', 'trustDomain', 'commandRoots', 'removedRoots'] as const;
+
+function rootsPart(json: JsonValue): JsonValue | undefined {
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) return undefined;
+  return Object.fromEntries(rootFields.flatMap((name) => (json[name] === undefined ? [] : [[name, json[name]]])));
 }
 
 async function readKey(path: string): Promise<KeyObject> {
@@ -148,7 +186,7 @@ function assertKeyFitsChain(path: string, key: KeyObject, identity: Identity): v
 export async function saveIdentity(folder: string, { identity, key }: StoredIdentity): Promise<void> {
   const keyFile = keyFileOf(key);
   await writeDurably(join(folder, keyFile), key.export({ type: 'pkcs8', format: 'pem' }));
-  const { trust, joinKey, chain, generation, ...rest } = identity;
+  const { trust, joinKey, chain, generation, quorum, ...rest } = identity;
   const stored = {
     format: 'better-compute/identity/1',
     ...rest,
@@ -157,6 +195,7 @@ export async function saveIdentity(folder: string, { identity, key }: StoredIden
     keyFile,
     chain: chain.map(base64),
     trust: toJson(TrustBundleSchema, trust),
+    quorum: storedQuorum(quorum),
   };
   await writeJsonFile(identityPath(folder), stored, { keepPrevious: true });
   await deleteOtherKeys(folder, keyFile);

@@ -8,6 +8,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { day } from '../../domain/time.ts';
 import { acceptTrustBundle, type HeldTrust, verifySignedTrustBundle } from '../../pki/trust/index.ts';
 import { type SignedTrustBundle, type TrustBundle, TrustBundleSchema } from '../../proto/index.ts';
+import { epochOf, fieldsOf } from '../quorum/held-quorum.ts';
 import { reasonOf } from '../reason.ts';
 import type { Identity } from '../state/identity.ts';
 
@@ -15,13 +16,16 @@ import type { Identity } from '../state/identity.ts';
 export const productionOverlapMs = day;
 
 export type TrustOffer =
-  | { readonly kind: 'taken'; readonly held: HeldTrust }
+  /** quorumRefused: its approver set was not taken with it (DMN-024). */
+  | { readonly kind: 'taken'; readonly held: HeldTrust; readonly quorumRefused: QuorumRefused | null }
   /** The same again. */
   | { readonly kind: 'known' }
   | { readonly kind: 'refused'; readonly offeredVersion: bigint; readonly reason: string; readonly detail: string };
 
 /** What the identity file holds, as the rule sees it. */
-export const heldTrustOf = (identity: Pick<Identity, 'trust' | 'trustDomain' | 'signaturesRequired' | 'joinedAtMs'>): HeldTrust =>
+export const heldTrustOf = (
+  identity: Pick<Identity, 'trust' | 'trustDomain' | 'signaturesRequired' | 'joinedAtMs' | 'quorum'>,
+): HeldTrust =>
   Object.freeze({
     version: Number(identity.trust.version),
     trustDomain: identity.trustDomain,
@@ -29,9 +33,18 @@ export const heldTrustOf = (identity: Pick<Identity, 'trust' | 'trustDomain' | '
     signaturesRequired: identity.signaturesRequired,
     takenAt: identity.joinedAtMs,
     bundle: identity.trust,
+    quorum: fieldsOf(identity.quorum),
+    approverSetEpoch: epochOf(identity.quorum),
   });
 
+export interface QuorumRefused {
+  readonly reason: string;
+  readonly detail: string;
+}
+
 export interface OfferOptions {
+  /** PIN-007; null: the first set is taken as it comes. */
+  readonly approverSetPin: string | null;
   readonly joinKey: Uint8Array;
   readonly now: number;
   readonly minOverlapMs: number;
@@ -54,10 +67,11 @@ export function judgeOfferedTrust(held: HeldTrust, signed: SignedTrustBundle, op
     now: options.now,
     minOverlapMs: options.minOverlapMs,
     trustDomain: held.trustDomain,
+    ...(options.approverSetPin === null ? {} : { approverSetPin: options.approverSetPin }),
   });
   switch (decision.kind) {
     case 'take':
-      return { kind: 'taken', held: decision.held };
+      return { kind: 'taken', held: decision.held, quorumRefused: decision.quorumRefused };
     case 'ignore':
       if (sameContent(held.bundle, offered)) return { kind: 'known' };
       return {

@@ -7,7 +7,7 @@
  * What it does not do: say whether a token is used up, expired or revoked, or keep a replay cache (services/join.ts,
  * services/renew.ts).
  */
-export { encodeJoinBundle, type JoinBundle, parseJoinBundle } from './join-bundle.ts';
+export { approverSetPinForm, encodeJoinBundle, isApproverSetPin, type JoinBundle, parseJoinBundle } from './join-bundle.ts';
 export { signJoinResponse, type VerifyJoinResponseOptions, verifyJoinResponse } from './join-response.ts';
 export { type JoinTokenClaims, joinSecretBytes, openJoinToken, sealJoinToken } from './join-token.ts';
 export { type ControlPlanePins, encodePinsFile, joinBundleUnder, parsePinsFile } from './pins-file.ts';

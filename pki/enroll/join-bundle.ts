@@ -16,6 +16,8 @@ export interface JoinBundle {
   readonly joinKey: Uint8Array;
   readonly trustDomain: string;
   readonly token: string;
+  /** Lower-case hex SHA-256 of the only first approver set the machine may take (PIN-001); without: as it comes. */
+  readonly approverSetSha256?: string;
 }
 
 const prefix = 'bcjoin1.';
@@ -26,7 +28,7 @@ export function encodeJoinBundle(bundle: JoinBundle): string {
   const problem = problemOf(bundle);
   if (problem !== null)
     throw new ControlError('INVALID_INPUT', `the join bundle is not valid: ${problem}`, { details: { reason: 'join-bundle' } });
-  const { gateway, serverName, servingCaPin, joinKey, trustDomain, token } = bundle;
+  const { gateway, serverName, servingCaPin, joinKey, trustDomain, token, approverSetSha256 } = bundle;
   const fields = {
     gateway,
     ...(serverName === undefined ? {} : { serverName }),
@@ -34,6 +36,7 @@ export function encodeJoinBundle(bundle: JoinBundle): string {
     joinKey: Buffer.from(joinKey).toString('base64'),
     trustDomain,
     token,
+    ...(approverSetSha256 === undefined ? {} : { approverSetSha256 }),
   };
   return prefix + Buffer.from(JSON.stringify(fields), 'utf8').toString('base64url');
 }
@@ -43,10 +46,14 @@ export function parseJoinBundle(text: string): JoinBundle {
   const trimmed = text.trim();
   if (!trimmed.startsWith(prefix) || trimmed.length > maxLength) throw malformed(`it must start with ${prefix}`);
   const fields = parseFields(trimmed.slice(prefix.length));
-  const { gateway, serverName, servingCaPin, joinKey, trustDomain, token, ...unknown } = fields;
+  const { gateway, serverName, servingCaPin, joinKey, trustDomain, token, approverSetSha256, ...unknown } = fields;
   const stray = Object.keys(unknown);
   if (stray.length > 0) throw malformed(`it has the unknown field ${stray[0]}`);
-  const texts = { gateway, servingCaPin, joinKey, trustDomain, token, ...(serverName === undefined ? {} : { serverName }) };
+  const optional = {
+    ...(serverName === undefined ? {} : { serverName }),
+    ...(approverSetSha256 === undefined ? {} : { approverSetSha256 }),
+  };
+  const texts = { gateway, servingCaPin, joinKey, trustDomain, token, ...optional };
   for (const [name, value] of Object.entries(texts)) {
     if (typeof value !== 'string' || value === '') throw malformed(`its ${name} must be text`);
   }
@@ -66,6 +73,7 @@ interface Fields {
   readonly joinKey?: unknown;
   readonly trustDomain?: unknown;
   readonly token?: unknown;
+  readonly approverSetSha256?: unknown;
 }
 
 function parseFields(encoded: string): Fields {
@@ -80,12 +88,17 @@ function parseFields(encoded: string): Fields {
   throw malformed('it does not hold JSON (was all of it copied?)');
 }
 
+export const approverSetPinForm = '64 lower-case hex digits, as pki trust-version prints them';
+
+export const isApproverSetPin = (text: string): boolean => /^[0-9a-f]{64}$/.test(text);
+
 /** What is wrong with a join bundle's fields; null when nothing is. */
-export function problemOf({ gateway, servingCaPin, joinKey, trustDomain, token }: JoinBundle): string | null {
+export function problemOf({ gateway, servingCaPin, joinKey, trustDomain, token, approverSetSha256 }: JoinBundle): string | null {
   if (!isHttpsUrl(gateway)) return 'its gateway must be an https URL without a path';
   if (!isSpkiPin(servingCaPin)) return 'its servingCaPin must be sha256/<base64>';
   if (!isP256(joinKey)) return 'its joinKey must be a P-256 public key';
   if (!isTrustDomain(trustDomain)) return 'its trustDomain is not a trust domain';
+  if (approverSetSha256 !== undefined && !isApproverSetPin(approverSetSha256)) return `its approverSetSha256 must be ${approverSetPinForm}`;
   return token.startsWith('bcj1.') ? null : 'its token must start with bcj1.';
 }
 

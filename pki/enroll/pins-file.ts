@@ -21,10 +21,11 @@ export function encodePinsFile(pins: ControlPlanePins): string {
   if (problem !== null) {
     throw new ControlError('INVALID_INPUT', `the pins are not valid: ${problem}`, { details: { reason: 'pins' } });
   }
-  const { trustDomain, gateway, serverName, servingCaPin, joinKey } = pins;
+  const { trustDomain, gateway, serverName, servingCaPin, joinKey, approverSetSha256 } = pins;
   const fields = {
     format,
     version,
+    ...(approverSetSha256 === undefined ? {} : { approverSetSha256 }),
     trustDomain,
     gateway,
     ...(serverName === undefined ? {} : { serverName }),
@@ -35,19 +36,20 @@ export function encodePinsFile(pins: ControlPlanePins): string {
   return `${JSON.stringify(fields, null, 2)}\n`;
 }
 
+const needed: readonly string[] = ['trustDomain', 'gateway', 'servingCaPin', 'joinSigningPin', 'joinSigningKey'];
+const optional: readonly string[] = ['serverName', 'approverSetSha256'];
+
 /** @throws INVALID_CONFIG saying what is wrong */
 export function parsePinsFile(text: string): ControlPlanePins {
-  const { format: itsFormat, version: itsVersion, joinSigningPin, joinSigningKey, serverName, ...rest } = parseFields(text);
+  const { format: itsFormat, version: itsVersion, ...texts } = parseFields(text);
   if (itsFormat !== format || itsVersion !== version) throw invalid(`it must have format ${format} and version ${version}`);
-  const texts = { ...rest, joinSigningPin, joinSigningKey, ...(serverName === undefined ? {} : { serverName }) };
-  const known = ['trustDomain', 'gateway', 'servingCaPin', 'joinSigningPin', 'joinSigningKey', 'serverName'];
-  for (const name of new Set([...known.slice(0, -1), ...Object.keys(texts)])) {
-    if (!known.includes(name)) throw invalid(`${name} is not one of its fields`);
-    if (typeof texts[name as keyof typeof texts] !== 'string') throw invalid(`its ${name} must be text`);
+  for (const name of new Set([...needed, ...Object.keys(texts)])) {
+    if (![...needed, ...optional].includes(name)) throw invalid(`${name} is not one of its fields`);
+    if (typeof texts[name] !== 'string') throw invalid(`its ${name} must be text`);
   }
-  const { trustDomain, gateway, servingCaPin } = texts as unknown as Record<string, string>;
+  const { joinSigningPin, joinSigningKey, ...rest } = texts as Readonly<Record<string, string>>;
   const joinKey = new Uint8Array(Buffer.from(String(joinSigningKey), 'base64'));
-  const pins = { trustDomain, gateway, servingCaPin, joinKey, ...(serverName === undefined ? {} : { serverName }) } as ControlPlanePins;
+  const pins = { ...rest, joinKey } as ControlPlanePins;
   const problem = problemOf({ ...pins, token: anyToken });
   if (problem !== null) throw invalid(problem.replace('joinKey', 'joinSigningKey'));
   if (spkiPin(joinKey) !== joinSigningPin) throw invalid('its joinSigningPin is not the one of its joinSigningKey');
@@ -84,8 +86,10 @@ export function joinBundleUnder(pins: ControlPlanePins, text: string): JoinBundl
     ...(bundle.trustDomain === pins.trustDomain ? [] : ['trustDomain']),
     ...(bundle.servingCaPin === pins.servingCaPin ? [] : ['servingCaPin']),
     ...(Buffer.from(bundle.joinKey).equals(pins.joinKey) ? [] : ['joinKey']),
+    ...(setPinOf(bundle, pins) === setPinOf(pins, bundle) ? [] : ['approverSetSha256']),
   ];
-  if (differing.length === 0) return bundle;
+  if (differing.length === 0)
+    return pins.approverSetSha256 === undefined ? bundle : { ...bundle, approverSetSha256: pins.approverSetSha256 };
   throw new ControlError(
     'PERMISSION_DENIED',
     `the join string is for another control plane than this machine's pins: ${differing.join(', ')}`,
@@ -98,3 +102,6 @@ export function joinBundleUnder(pins: ControlPlanePins, text: string): JoinBundl
     },
   );
 }
+
+/** Either may leave it out; the other's stands then. */
+const setPinOf = (one: ControlPlanePins, other: ControlPlanePins): string | undefined => one.approverSetSha256 ?? other.approverSetSha256;

@@ -30,6 +30,7 @@ describe('admission of a command', () => {
     epoch: 3n,
     upgradeRequired: false,
     findDigest: () => undefined,
+    judgeQuorum: () => ({ kind: 'free' }),
     verify: ({ body, signature }, at) =>
       void verifyIntent({ purpose: 'command', body, signature, roots: [deployment.rootA.certificate.der], now: at, required }),
     ...over,
@@ -187,7 +188,8 @@ describe('admission of a command', () => {
     const admission = admitCommand(stateWith(), await commandOf(deployment, { epoch: 3n, id }), now);
     assert.deepEqual([admission.kind, admission.kind === 'accept' && admission.command.id], ['accept', id]);
     if (admission.kind !== 'accept') return;
-    const record = { type: 'received', command: { ...admission.command, body: new Uint8Array(1) } } as const;
+    const { claim: _claim, ...command } = admission.command;
+    const record = { type: 'received', command: { ...command, body: new Uint8Array(1) } } as const;
     assert.equal(decodeRecords(Buffer.concat([segmentHeader, encodeRecord(record)])).records.length, 1);
     const longer = { ...record, command: { ...record.command, id: `${id}x` } };
     assert.equal(decodeRecords(Buffer.concat([segmentHeader, encodeRecord(longer)])).records.length, 0);

@@ -8,6 +8,7 @@ import { withoutPayload } from '../../daemon/agent/executor.ts';
 import type { AgentLog } from '../../daemon/agent/log.ts';
 import type { KindHandler } from '../../daemon/kinds/handler.ts';
 import { succeeded } from '../../daemon/kinds/handler.ts';
+import { memoryQuorumStores, type QuorumStores } from '../../daemon/quorum/quorum-state.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
 import type { StoredIdentity } from '../../daemon/state/identity.ts';
 import { createIdentityStore } from '../../daemon/state/identity-store.ts';
@@ -35,6 +36,10 @@ export interface MemberOptions {
   /** Where the journal's records go; memory that is at once durable by itself. */
   readonly journalStorage?: JournalStorage;
   readonly dialWithinMs?: number;
+  /** What it used up of a quorum; memory by itself. */
+  readonly quorumStores?: QuorumStores;
+  /** The only first approver set it takes; its identity's without. */
+  readonly approverSetPin?: string;
   readonly renewal?: { readonly lookEveryMs?: number; readonly callWithinMs?: number };
 }
 
@@ -111,6 +116,8 @@ export function startMember(options: MemberOptions): Member {
     crash: neverCrash,
     wallMs: source.wallMs,
     journal: new Journal({ storage: options.journalStorage ?? memoryStorage, records: [], withoutPayload }),
+    quorum: options.quorumStores ?? memoryQuorumStores(),
+    approverSetPin: options.approverSetPin ?? null,
     clock: createServerClock(source, 0),
     handlers: { ...instantHandlers((id) => effects.set(id, (effects.get(id) ?? 0) + 1)), ...options.handlers },
     minOverlapMs: options.minOverlapMs ?? day,

@@ -5,13 +5,14 @@
 import { createHash, generateKeyPairSync, randomUUID } from 'node:crypto';
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { anyPack } from '@bufbuild/protobuf/wkt';
+import { heldAsPublished } from '../../daemon/quorum/held-quorum.ts';
 import type { Identity, StoredIdentity } from '../../daemon/state/identity.ts';
 import { findCommandKind } from '../../domain/commands/kinds.ts';
 import { day, hour, minute } from '../../domain/time.ts';
 import { type CommandRoot, createBundle, createCommandRoot, type PkiBundle } from '../../pki/bundle/index.ts';
 import { type JoinBundle, joinSecretBytes, sealJoinToken } from '../../pki/enroll/index.ts';
 import { createWorkerKey, signCommand, type WorkerKey } from '../../pki/envelope/index.ts';
-import { buildTrustBundle, signTrustBundle } from '../../pki/trust/index.ts';
+import { buildTrustBundle, type QuorumFields, signTrustBundle } from '../../pki/trust/index.ts';
 import { createSerial, encodePem, issueLeaf, spkiOf, spkiPin } from '../../pki/x509/index.ts';
 import {
   type Command,
@@ -78,10 +79,17 @@ export interface TrustInit {
   readonly version: number;
   readonly roots: readonly CommandRoot[];
   readonly removed?: Parameters<typeof buildTrustBundle>[0]['removed'];
+  readonly quorum?: QuorumFields;
 }
 
-export const trustMessage = ({ trustDomain }: TestDeployment, { version, roots, removed = [] }: TrustInit) =>
-  buildTrustBundle({ version, trustDomain, roots: roots.map((root) => root.certificate.der), removed });
+export const trustMessage = ({ trustDomain }: TestDeployment, { version, roots, removed = [], quorum }: TrustInit) =>
+  buildTrustBundle({
+    version,
+    trustDomain,
+    roots: roots.map((root) => root.certificate.der),
+    removed,
+    ...(quorum === undefined ? {} : { quorum }),
+  });
 
 export async function signedTrust(deployment: TestDeployment, init: TrustInit): Promise<SignedTrustBundle> {
   const bytes = await signTrustBundle(deployment.bundle.joinSigning.signer(), trustMessage(deployment, init));
@@ -96,6 +104,7 @@ export interface NodeInit {
   readonly generation?: bigint;
   readonly trust?: TrustInit;
   readonly role?: 'node' | 'site';
+  readonly approverSetPin?: string | null;
 }
 
 /** A node that has joined, as its identity file would hold it. */
@@ -109,8 +118,10 @@ export async function joinedNode(deployment: TestDeployment, init: NodeInit): Pr
     generation = 1n,
     role = 'node',
     trust = { version: 1, roots: [deployment.rootA] },
+    approverSetPin = null,
   } = init;
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const message = trustMessage(deployment, trust);
   const chain = await nodeChain(deployment, { nodeId, spki: spkiOf(key), now, lifetimeMs, role });
   const identity: Identity = {
     nodeId,
@@ -123,8 +134,10 @@ export async function joinedNode(deployment: TestDeployment, init: NodeInit): Pr
     servingCaPin: spkiPin(bundle.servingCa.spki),
     joinKey: bundle.joinSigning.spki,
     chain,
-    trust: trustMessage(deployment, trust),
+    trust: message,
     signaturesRequired: trust.roots.length > 0,
+    quorum: heldAsPublished(message),
+    approverSetPin,
     joinedAtMs: now,
   };
   return { identity, key };

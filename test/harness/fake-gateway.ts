@@ -116,6 +116,12 @@ export class FakeSession {
     }
   }
 
+  /** Resolves when another frame has come. @throws when the session is closed */
+  async nextFrame(): Promise<void> {
+    if (this.#isClosed) throw new Error('waited for a frame, the session was closed');
+    await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+  }
+
   all<C extends AgentCase>(name: C): AgentValue<C>[] {
     return this.frames.filter((one) => one.frame.case === name).map((one) => one.frame.value as AgentValue<C>);
   }
