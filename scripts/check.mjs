@@ -30,6 +30,19 @@ const steps = Object.freeze([
   ],
 ]);
 
+const help = `usage: node scripts/check.mjs
+
+Runs every rule below, and says which are broken; exit code 1 when one is. It takes no flags.
+
+${steps.map(([rule]) => `  ${rule}`).join('\n')}
+`;
+const [word] = process.argv.slice(2);
+if (word !== undefined) {
+  const isAsked = word === '--help' || word === '-h';
+  (isAsked ? process.stdout : process.stderr).write(isAsked ? help : `error: check takes no argument, and was given ${word}\n\n${help}`);
+  process.exit(isAsked ? 0 : 2);
+}
+
 let failed = 0;
 for (const [rule, commandLine] of steps) {
   const [command = '', ...args] = commandLine;

@@ -1,6 +1,9 @@
-/** Writes a revocation list: sections in order, each authority once, serials merged; then reads it back before it leaves. */
+/**
+ * Writes a revocation list: sections in order, each authority once, serials merged; then reads it back before it leaves. What a list
+ * goes on from is merged too, so a list that is added to a thousand times has as many sections as one that is written at once.
+ */
 import { createHash } from 'node:crypto';
-import { certificateSections, type Krl, krlMagic, krlSections, maxKrlBytes, parseKrl } from './krl.ts';
+import { certificateSections, type Krl, krlMagic, krlSections, maxKrlBytes, parseKrl, type SerialRange } from './krl.ts';
 import type { SshPublicKey } from './public-key.ts';
 import { invalid } from './refusals.ts';
 import { encodeString, encodeU32, encodeU64, isOneLine } from './wire.ts';
@@ -30,7 +33,7 @@ export const createKrl = (content: KrlContent): { readonly bytes: Uint8Array; re
   if (!isOneLine(content.comment)) throw invalid('comment', 'is not one line');
   if (content.base !== undefined && content.version <= content.base.version)
     throw invalid('version', `is not above ${content.base.version}, that of the list it goes on from`);
-  const sections = [content.base?.body ?? new Uint8Array(), ...certificateSectionsOf(content), ...keySectionOf(content.keys)];
+  const sections = [...certificateSectionsOf(content), ...keySectionsOf(content), ...extensionsOf(content)];
   const bytes = Buffer.concat([
     krlMagic,
     encodeU32(1),
@@ -47,35 +50,59 @@ export const createKrl = (content: KrlContent): { readonly bytes: Uint8Array; re
 
 const section = (type: number, content: Uint8Array): Buffer => Buffer.concat([Uint8Array.of(type), encodeString(content)]);
 
+interface Merged {
+  /** Empty: certificates of every authority. */
+  readonly authority: Uint8Array;
+  readonly ranges: SerialRange[];
+  readonly keyIds: Set<string>;
+  /** Hex → the section as it came. */
+  readonly kept: Map<string, Uint8Array>;
+}
+
 /** One section an authority, in the order of their keys: the same content gives the same bytes. */
-const certificateSectionsOf = ({ certificates }: KrlContent): Buffer[] => {
-  const merged = new Map<string, { authority: SshPublicKey; serials: Set<bigint>; keyIds: Set<string> }>();
-  for (const { authority, serials, keyIds } of certificates) {
-    const id = Buffer.from(authority.blob).toString('hex');
-    const of = merged.get(id) ?? { authority, serials: new Set<bigint>(), keyIds: new Set<string>() };
-    for (const serial of serials) of.serials.add(serial);
-    for (const keyId of keyIds) of.keyIds.add(keyId);
-    merged.set(id, of);
+const certificateSectionsOf = ({ base, certificates }: KrlContent): Buffer[] => {
+  const merged = new Map<string, Merged>();
+  const of = (authority: Uint8Array): Merged => {
+    const id = Buffer.from(authority).toString('hex');
+    const known = merged.get(id) ?? { authority, ranges: [], keyIds: new Set<string>(), kept: new Map<string, Uint8Array>() };
+    merged.set(id, known);
+    return known;
+  };
+  for (const { authority, serials, keyIds, kept } of base?.certificates ?? []) {
+    const into = of(authority ?? new Uint8Array());
+    for (const revoked of serials) for (const range of revoked.ranges()) into.ranges.push(range);
+    for (const keyId of keyIds) into.keyIds.add(keyId);
+    for (const whole of kept) into.kept.set(Buffer.from(whole).toString('hex'), whole);
   }
-  return [...merged.keys()].sort().flatMap((id) => {
-    const { authority, serials, keyIds } = merged.get(id) as { authority: SshPublicKey; serials: Set<bigint>; keyIds: Set<string> };
-    const parts = [...serialSections([...serials]), ...keyIdSection([...keyIds])];
-    if (parts.length === 0) return [];
-    return [section(krlSections.certificates, Buffer.concat([encodeString(authority.blob), encodeString(''), ...parts]))];
-  });
+  for (const { authority, serials, keyIds } of certificates) {
+    const into = of(authority.blob);
+    for (const serial of serials) into.ranges.push(rangeOf(serial));
+    for (const keyId of keyIds) into.keyIds.add(keyId);
+  }
+  return [...merged.keys()].sort().flatMap((id) => sectionOf(merged.get(id) as Merged));
+};
+
+const sectionOf = ({ authority, ranges, keyIds, kept }: Merged): Buffer[] => {
+  const parts = [...serialSections(ranges), ...kept.values(), ...keyIdSection([...keyIds])];
+  return parts.length === 0
+    ? []
+    : [section(krlSections.certificates, Buffer.concat([encodeString(authority), encodeString(''), ...parts]))];
 };
 
 const maxSerial = 0xffff_ffff_ffff_ffffn;
 
+const rangeOf = (serial: bigint): SerialRange => {
+  if (serial < 1n || serial > maxSerial) throw invalid('serials', `${serial} is no serial: 1 to ${maxSerial}`);
+  return { first: serial, last: serial };
+};
+
 /** Runs of neighbours as ranges, the rest as one list. */
-const serialSections = (serials: readonly bigint[]): Buffer[] => {
-  const bad = serials.find((serial) => serial < 1n || serial > maxSerial);
-  if (bad !== undefined) throw invalid('serials', `${bad} is no serial: 1 to ${maxSerial}`);
+const serialSections = (all: readonly SerialRange[]): Buffer[] => {
   const runs: { first: bigint; last: bigint }[] = [];
-  for (const serial of [...serials].sort((a, b) => (a < b ? -1 : 1))) {
+  for (const { first, last } of [...all].sort((a, b) => (a.first < b.first ? -1 : 1))) {
     const run = runs.at(-1);
-    if (run !== undefined && serial === run.last + 1n) run.last = serial;
-    else runs.push({ first: serial, last: serial });
+    if (run === undefined || first > run.last + 1n) runs.push({ first, last });
+    else if (last > run.last) run.last = last;
   }
   const single = runs.filter(({ first, last }) => first === last).map(({ first }) => encodeU64(first));
   const ranges = runs.filter(({ first, last }) => first !== last);
@@ -94,9 +121,20 @@ const keyIdSection = (keyIds: readonly string[]): Buffer[] => {
 };
 
 /** By fingerprint, in numeric order. */
-const keySectionOf = (keys: readonly SshPublicKey[]): Buffer[] => {
-  const digests = [...new Set(keys.map(({ blob }) => createHash('sha256').update(blob).digest('hex')))].sort();
-  return digests.length === 0
-    ? []
-    : [section(krlSections.sha256, Buffer.concat(digests.map((hex) => encodeString(Buffer.from(hex, 'hex')))))];
+const keySectionsOf = ({ base, keys }: KrlContent): Buffer[] => {
+  const digests = keys.map(({ blob }) => createHash('sha256').update(blob).digest('hex'));
+  return [
+    ...fingerprints(krlSections.sha1, base?.keysBySha1 ?? []),
+    ...fingerprints(krlSections.sha256, [...(base?.keys ?? []), ...digests]),
+  ];
 };
+
+const fingerprints = (type: number, hex: Iterable<string>): Buffer[] => {
+  const all = [...new Set(hex)].sort();
+  return all.length === 0 ? [] : [section(type, Buffer.concat(all.map((one) => encodeString(Buffer.from(one, 'hex')))))];
+};
+
+const extensionsOf = ({ base }: KrlContent): Buffer[] =>
+  [...new Map((base?.extensions ?? []).map((whole) => [Buffer.from(whole).toString('hex'), whole])).values()].map((whole) =>
+    section(krlSections.extension, Buffer.from(whole)),
+  );

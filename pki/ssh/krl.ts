@@ -27,14 +27,25 @@ export const certificateSections = Object.freeze({
   extension: 0x39,
 });
 
-type IsRevoked = (serial: bigint) => boolean;
+export interface SerialRange {
+  readonly first: bigint;
+  readonly last: bigint;
+}
+
+interface RevokedSerials {
+  has(serial: bigint): boolean;
+  /** For a list that goes on from this one; none of a bitmap, which goes on as it is. */
+  ranges(): Iterable<SerialRange>;
+}
 
 /** What one section says about the certificates of one authority. */
 interface RevokedCertificates {
   /** The authority's key blob; null: of every authority. */
   readonly authority: Uint8Array | null;
-  readonly serials: readonly IsRevoked[];
+  readonly serials: readonly RevokedSerials[];
   readonly keyIds: ReadonlySet<string>;
+  /** Bitmaps and extensions as they came: what a list that goes on from this one does not merge. */
+  readonly kept: readonly Uint8Array[];
 }
 
 export interface Krl {
@@ -43,19 +54,20 @@ export interface Krl {
   /** Seconds since 1970. */
   readonly generatedAt: bigint;
   readonly comment: string;
-  /** The sections as they came, for a list that goes on from this one. */
-  readonly body: Uint8Array;
   readonly certificates: readonly RevokedCertificates[];
   /** Hex of SHA-256 over revoked key blobs, given as keys or as fingerprints. */
   readonly keys: ReadonlySet<string>;
   /** Hex of SHA-1, as older lists have them. */
   readonly keysBySha1: ReadonlySet<string>;
+  /** Extensions as they came: passed over here, handed on. */
+  readonly extensions: readonly Uint8Array[];
 }
 
 interface Found {
   readonly certificates: RevokedCertificates[];
   readonly keys: Set<string>;
   readonly keysBySha1: Set<string>;
+  readonly extensions: Uint8Array[];
 }
 
 /** What was found so far, and what it cost: a list within its bytes must not hold up whoever reads it. */
@@ -73,6 +85,7 @@ const startReading = (): Reading => {
     certificates: [],
     keys: new Set(),
     keysBySha1: new Set(),
+    extensions: [],
     enter: () => {
       entries += 1;
       if (entries > maxEntries) throw malformed('krl', `has more than ${maxEntries} sections, key ids and keys`);
@@ -101,11 +114,9 @@ export const parseKrl = (bytes: Uint8Array): Krl => {
   if (reader.readString('reserved').length > 0) throw malformed('krl.reserved', 'is not empty');
   const comment = reader.readText('comment', 1_024);
   const reading = startReading();
-  const body = reader.readWindow(() => {
-    while (!reader.isAtEnd) readSection(reader, reading);
-  });
-  const { certificates, keys, keysBySha1 } = reading;
-  return Object.freeze({ version, generatedAt, comment, body, certificates, keys, keysBySha1 });
+  while (!reader.isAtEnd) readSection(reader, reading);
+  const { certificates, keys, keysBySha1, extensions } = reading;
+  return Object.freeze({ version, generatedAt, comment, certificates, keys, keysBySha1, extensions });
 };
 
 const readSection = (reader: SshReader, reading: Reading): void => {
@@ -156,27 +167,36 @@ const sectionReaders: Readonly<Record<number, (reader: SshReader, reading: Readi
   [krlSections.signature]: () => {
     throw unsupported('krl.signature', 'is there: what carries the list is signed, the list is not');
   },
-  [krlSections.extension]: (reader) => readExtension(reader),
+  [krlSections.extension]: (reader, { extensions }) => void extensions.push(reader.readWindow(readExtension)),
 });
 
 interface CertificatesReading extends Pick<Reading, 'enter'> {
-  readonly serials: IsRevoked[];
+  readonly serials: RevokedSerials[];
   readonly keyIds: Set<string>;
+  readonly kept: Uint8Array[];
 }
+
+const keptSections: ReadonlySet<number> = new Set([certificateSections.serialBitmap, certificateSections.extension]);
 
 const readCertificates = (reader: SshReader, { enter, plainKey }: Reading): RevokedCertificates => {
   const key = reader.readString('ca_key');
   const authority = key.length === 0 ? null : plainKey(key, 'krl.ca_key');
   if (reader.readString('reserved').length > 0) throw malformed('krl.reserved', 'is not empty');
-  const reading: CertificatesReading = { serials: [], keyIds: new Set(), enter };
+  const reading: CertificatesReading = { serials: [], keyIds: new Set(), kept: [], enter };
   while (!reader.isAtEnd) {
-    const type = reader.readByte('section');
-    const read = Object.hasOwn(certificateReaders, type) ? certificateReaders[type] : undefined;
-    if (read === undefined) throw unsupported('krl.certificates', `has a section of type ${type}, which is not known`);
-    enter();
-    read(new SshReader(reader.readString('section'), 'krl.certificates'), reading);
+    const whole = reader.readWindow(() => readCertificateSection(reader, reading));
+    if (keptSections.has(whole[0] as number)) reading.kept.push(whole);
   }
-  return { authority, serials: reading.serials, keyIds: reading.keyIds };
+  const { serials, keyIds, kept } = reading;
+  return { authority, serials, keyIds, kept };
+};
+
+const readCertificateSection = (reader: SshReader, reading: CertificatesReading): void => {
+  const type = reader.readByte('section');
+  const read = Object.hasOwn(certificateReaders, type) ? certificateReaders[type] : undefined;
+  if (read === undefined) throw unsupported('krl.certificates', `has a section of type ${type}, which is not known`);
+  reading.enter();
+  read(new SshReader(reader.readString('section'), 'krl.certificates'), reading);
 };
 
 const certificateReaders: Readonly<Record<number, (reader: SshReader, reading: CertificatesReading) => void>> = Object.freeze({
@@ -197,25 +217,30 @@ const assertSerial = (serial: bigint): bigint => {
   return serial;
 };
 
-const readSerialList = (reader: SshReader): IsRevoked => {
+const readSerialList = (reader: SshReader): RevokedSerials => {
   const bytes = reader.readRest();
   if (bytes.length === 0 || bytes.length % 8 !== 0) throw malformed('krl.certificates.serial', 'is cut short');
   for (let at = 0; at < bytes.length; at += 8) if (bytes.readUInt32BE(at) === 0) assertSerial(BigInt(bytes.readUInt32BE(at + 4)));
-  return (serial) => {
-    const [high, low] = [Number(serial >> 32n), Number(serial & 0xffff_ffffn)];
-    for (let at = 0; at < bytes.length; at += 8) if (bytes.readUInt32BE(at + 4) === low && bytes.readUInt32BE(at) === high) return true;
-    return false;
+  return {
+    has(serial) {
+      const [high, low] = [Number(serial >> 32n), Number(serial & 0xffff_ffffn)];
+      for (let at = 0; at < bytes.length; at += 8) if (bytes.readUInt32BE(at + 4) === low && bytes.readUInt32BE(at) === high) return true;
+      return false;
+    },
+    *ranges() {
+      for (let at = 0; at < bytes.length; at += 8) yield { first: bytes.readBigUInt64BE(at), last: bytes.readBigUInt64BE(at) };
+    },
   };
 };
 
-const readSerialRange = (reader: SshReader): IsRevoked => {
+const readSerialRange = (reader: SshReader): RevokedSerials => {
   const [first, last] = [assertSerial(reader.readU64('first')), reader.readU64('last')];
   reader.close();
   if (last < first) throw malformed('krl.range', 'ends before it begins');
-  return (serial) => serial >= first && serial <= last;
+  return { has: (serial) => serial >= first && serial <= last, ranges: () => [{ first, last }] };
 };
 
-const readSerialBitmap = (reader: SshReader): IsRevoked => {
+const readSerialBitmap = (reader: SshReader): RevokedSerials => {
   const offset = reader.readU64('offset');
   const bits = reader.readMpint('bitmap');
   reader.close();
@@ -227,7 +252,7 @@ const readSerialBitmap = (reader: SshReader): IsRevoked => {
   const top = BigInt(bits.length * 8 - Math.clz32(bits[0] ?? 0) + 24) - 1n;
   if (bits.length === 0 || offset + top > 0xffff_ffff_ffff_ffffn) throw malformed('krl.bitmap', 'is empty, or goes beyond the last serial');
   if (offset === 0n && isSet(0n)) throw malformed('krl.serial', 'is zero');
-  return (serial) => isSet(serial - offset);
+  return { has: (serial) => isSet(serial - offset), ranges: () => [] };
 };
 
 /** Why a certificate or key is revoked. */
@@ -242,7 +267,7 @@ export const findRevocation = (krl: Krl, subject: SshCertificate | SshPublicKey)
     ({ authority }) => authority === null || Buffer.compare(authority, subject.authority.blob) === 0,
   );
   if (sections.some(({ keyIds }) => keyIds.has(subject.keyId))) return 'key-id';
-  const isListed = subject.serial !== 0n && sections.some(({ serials }) => serials.some((isRevoked) => isRevoked(subject.serial)));
+  const isListed = subject.serial !== 0n && sections.some(({ serials }) => serials.some((revoked) => revoked.has(subject.serial)));
   return isListed ? 'serial' : null;
 };
 

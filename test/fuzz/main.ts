@@ -98,8 +98,26 @@ async function main({ seconds, seed, names }: Settings): Promise<number> {
   return faults === 0 ? 0 : 1;
 }
 
+const help = `usage: npm run fuzz -- [--seconds N] [--seed S] [target ...]
+
+Runs every decoder, or those whose names begin with one of the words, under changed inputs.
+
+  --seconds N  for all targets together (default 60)
+  --seed S     the same changes again (default: any)
+
+Exit code 1 when a rule was broken; each such input lies in .cache/fuzz then.
+`;
+
+async function run(args: readonly string[]): Promise<number> {
+  const unknown = args.find((arg) => arg.startsWith('-') && !['--seconds', '--seed', '--help', '-h'].includes(arg));
+  if (unknown !== undefined) throw new Error(`unknown option '${unknown}'\n\n${help}`);
+  if (!args.includes('--help') && !args.includes('-h')) return main(settingsOf(args));
+  process.stdout.write(`${help}\ntargets:\n${(await createTargets()).map(({ name }) => `  ${name}\n`).join('')}`);
+  return 0;
+}
+
 try {
-  process.exitCode = await main(settingsOf(process.argv.slice(2)));
+  process.exitCode = await run(process.argv.slice(2));
 } catch (error) {
   process.stderr.write(`error: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 2;

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import {
   createKrl,
@@ -194,6 +195,54 @@ describe('pki/ssh revocation lists', () => {
       keys: [otherCa, ca, ca],
     });
     assert.deepEqual(createKrl(one).bytes, createKrl(other).bytes);
+  });
+
+  it('a list that is gone on from 200 times is as long as one that is written at once, and revokes the same', () => {
+    const serials = Array.from({ length: 200 }, (_, n) => BigInt(1 + n * 2));
+    const keys = [parseSshKeyLine(user.line)];
+    let krl = createKrl(content({ keys })).krl;
+    let bytes: Uint8Array = new Uint8Array();
+    for (const [n, serial] of serials.entries()) {
+      const certificates = [{ authority: n % 2 === 0 ? ca : otherCa, serials: [serial], keyIds: [`ada-${n % 3}`] }];
+      ({ krl, bytes } = createKrl(content({ base: krl, version: krl.version + 1n, certificates, keys })));
+    }
+    const at = (rest: number) => serials.filter((_, n) => n % 2 === rest);
+    const once = createKrl(
+      content({
+        version: krl.version,
+        keys,
+        certificates: [
+          { authority: ca, serials: at(0), keyIds: ['ada-0', 'ada-1', 'ada-2'] },
+          { authority: otherCa, serials: at(1), keyIds: ['ada-0', 'ada-1', 'ada-2'] },
+        ],
+      }),
+    );
+    assert.deepEqual(Buffer.from(bytes), Buffer.from(once.bytes));
+  });
+
+  it('goes on from what it does not write itself: bitmaps, fingerprints of SHA-1, extensions, sections for every authority', () => {
+    const extension = Buffer.concat([text('x@example.com'), Buffer.of(0), text('')]);
+    const sha1 = createHash('sha1').update(parseSshKeyLine(user.line).blob).digest();
+    const bitmap = section(0x22, u64(40n), text(Buffer.of(0b101)));
+    const before = list(
+      section(255, extension),
+      certificates(bitmap, section(0x39, extension), section(0x21, u64(10n), u64(19n))),
+      section(1, text(''), text(''), section(0x20, u64(99n))),
+      section(3, text(sha1)),
+    );
+    const certificate = (authority: SshPublicKey, serial: bigint) => ({ ...of(authority, serial, 'nobody'), publicKey: otherCa });
+    const more = [{ authority: ca, serials: [20n, 15n, 7n], keyIds: [] }];
+    const { krl, bytes } = createKrl(content({ base: parseKrl(before), version: 8n, certificates: more }));
+    for (const serial of [7n, 10n, 15n, 19n, 20n, 40n, 42n, 99n])
+      assert.equal(findRevocation(krl, certificate(ca, serial) as SshCertificate), 'serial', String(serial));
+    for (const serial of [9n, 21n, 41n, 98n])
+      assert.equal(findRevocation(krl, certificate(ca, serial) as SshCertificate), null, String(serial));
+    assert.equal(findRevocation(krl, certificate(otherCa, 99n) as SshCertificate), 'serial');
+    assert.equal(findRevocation(krl, parseSshKeyLine(user.line)), 'key');
+    assert.deepEqual([krl.extensions.length, krl.certificates.length], [1, 2]);
+    assert.ok(Buffer.from(bytes).includes(section(0x21, u64(10n), u64(20n))), 'neighbours are one range');
+    const again = createKrl(content({ base: krl, version: 9n }));
+    assert.equal(again.bytes.length, bytes.length);
   });
 
   it('answers what was written, for any serials', () => {
