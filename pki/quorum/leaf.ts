@@ -15,8 +15,13 @@ export interface ScopeLeaf {
 
 export const hashBytes = 32;
 
-/** Node 20 types know strings only; it hashes in one call, without the object that createHash makes. */
-export const sha256 = (input: Uint8Array): Buffer => hash('sha256', input, 'buffer') as unknown as Buffer;
+/**
+ * SHA-256 of the input, written into `out` at `at`. Node's one-call hash makes a text of 32 characters three times as fast as it makes
+ * a buffer, and writing the text costs little.
+ */
+export function hashInto(out: Buffer, at: number, input: Uint8Array): void {
+  out.write(hash('sha256', input, 'binary'), at, 'latin1');
+}
 
 /** Longest text of a leaf: `bmc:` with a node id and an address of 255 characters fits. */
 const longestText = 512;
@@ -53,8 +58,12 @@ export class LeafHasher {
     this.#batchEnd = 5 + id.length;
   }
 
-  /** @throws INVALID_INPUT (`bad-leaf`) for a leaf that problemOfLeaf complains about */
-  hash(leaf: ScopeLeaf): Buffer {
+  /**
+   * Writes the leaf's hash into `out` at `at`.
+   *
+   * @throws INVALID_INPUT (`bad-leaf`) for a leaf that problemOfLeaf complains about
+   */
+  hashInto(out: Buffer, at: number, leaf: ScopeLeaf): void {
     const problem = problemOfLeaf(leaf);
     if (problem !== null)
       throw new ControlError('INVALID_INPUT', problem, { details: { reason: 'bad-leaf', subject: leaf.subject, kind: leaf.kind } });
@@ -63,7 +72,7 @@ export class LeafHasher {
     const { length } = leaf.payloadSha256;
     this.#buffer.writeUInt32BE(length, digestAt);
     this.#buffer.set(leaf.payloadSha256, digestAt + 4);
-    return sha256(this.#buffer.subarray(0, digestAt + 4 + length));
+    hashInto(out, at, this.#buffer.subarray(0, digestAt + 4 + length));
   }
 
   #write(text: string, at: number): number {
@@ -78,7 +87,11 @@ export class LeafHasher {
  *
  * @throws INVALID_INPUT (`bad-leaf`)
  */
-export const leafHash = (batchId: string, leaf: ScopeLeaf): Buffer => new LeafHasher(batchId).hash(leaf);
+export function leafHash(batchId: string, leaf: ScopeLeaf): Buffer {
+  const out = Buffer.alloc(hashBytes);
+  new LeafHasher(batchId).hashInto(out, 0, leaf);
+  return out;
+}
 
 /**
  * What a command acts on, from its signed body alone (QUO-027, QUO-028).

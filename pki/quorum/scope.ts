@@ -29,68 +29,90 @@ export interface Scope {
  * @throws INVALID_INPUT: `empty-scope`, `too-many-leaves` (before the rest is read), `bad-leaf`, `bad-batch-id`
  */
 export function createScope(batchId: string, leaves: Iterable<ScopeLeaf>): Scope {
-  const sorted = sortedLeaves(batchId, leaves);
-  const tree = treeOf(sorted);
+  const { sorted, flat } = hashLeaves(batchId, leaves);
+  const hashed = sorted.map(({ subject, kind, payloadSha256 }, index) => ({ subject, kind, payloadSha256, hash: hashAt(flat, index) }));
+  const tree = new Tree(flat);
   return Object.freeze({
     batchId,
     root: tree.root,
-    size: sorted.length,
-    leaves: sorted,
+    size: hashed.length,
+    leaves: hashed,
     proofOf(index: number): Proof {
-      if (Number.isInteger(index) && index >= 0 && index < sorted.length) return tree.proofOf(index);
-      throw new ControlError('INVALID_INPUT', `there is no leaf ${index} in a scope of ${sorted.length}`, {
-        details: { reason: 'no-such-leaf' },
-      });
+      if (Number.isInteger(index) && index >= 0 && index < hashed.length) return tree.proofOf(index);
+      throw bad('no-such-leaf', `there is no leaf ${index} in a scope of ${hashed.length}`);
     },
-    indexOf: (hash: Uint8Array): number => findHash(sorted, hash),
+    indexOf: (hash: Uint8Array): number => findHash(hashed, hash),
   });
 }
 
 /** The root and the size alone: what an approver recomputes. Throws as createScope does. */
 export function rootOfScope(batchId: string, leaves: Iterable<ScopeLeaf>): { readonly root: Buffer; readonly size: number } {
-  const sorted = sortedLeaves(batchId, leaves);
-  return { root: Buffer.from(treeOf(sorted).root), size: sorted.length };
+  const { sorted, flat } = hashLeaves(batchId, leaves);
+  return { root: Buffer.from(new Tree(flat).root), size: sorted.length };
 }
 
 const bad = (reason: string, message: string): ControlError<'INVALID_INPUT'> =>
   new ControlError('INVALID_INPUT', message, { details: { reason } });
 
-function sortedLeaves(batchId: string, leaves: Iterable<ScopeLeaf>): readonly HashedLeaf[] {
+interface HashedLeaves {
+  /** Distinct, ascending by hash. */
+  readonly sorted: readonly ScopeLeaf[];
+  /** Their hashes, one behind the other. */
+  readonly flat: Buffer;
+}
+
+function hashLeaves(batchId: string, leaves: Iterable<ScopeLeaf>): HashedLeaves {
   if (!/^[\x21-\x7e]{1,128}$/.test(batchId)) throw bad('bad-batch-id', 'a batch id is 1 to 128 printable ASCII characters without a space');
   const hasher = new LeafHasher(batchId);
-  const hashed: HashedLeaf[] = [];
+  const read: ScopeLeaf[] = [];
+  let hashes: Buffer = Buffer.allocUnsafeSlow(1_024 * hashBytes);
   for (const leaf of leaves) {
-    if (hashed.length === maxLeaves) throw bad('too-many-leaves', `a batch has at most ${maxLeaves} leaves; split it`);
-    const { subject, kind, payloadSha256 } = leaf;
-    hashed.push({ subject, kind, payloadSha256, hash: hasher.hash(leaf) });
+    if (read.length === maxLeaves) throw bad('too-many-leaves', `a batch has at most ${maxLeaves} leaves; split it`);
+    const at = read.length * hashBytes;
+    if (at === hashes.length) hashes = grown(hashes);
+    hasher.hashInto(hashes, at, leaf);
+    read.push(leaf);
   }
-  if (hashed.length === 0) throw bad('empty-scope', 'a batch has at least one leaf');
-  return distinct(sortByHash(hashed));
+  if (read.length === 0) throw bad('empty-scope', 'a batch has at least one leaf');
+  return inOrder(read, hashes);
+}
+
+function grown(hashes: Buffer): Buffer {
+  const larger = Buffer.allocUnsafeSlow(2 * hashes.length);
+  hashes.copy(larger);
+  return larger;
 }
 
 /** 37 bits of the hash and 16 bits of index: a sort key that is a safe integer. */
 const indexSpan = 2 ** 16;
 const droppedBits = 2 ** 11;
 
-/** By numeric keys, which sort without a comparison function; ties (one in a hundred scopes of 50,000) by the whole hash. */
-function sortByHash(leaves: readonly HashedLeaf[]): HashedLeaf[] {
-  const keys = Float64Array.from(leaves, ({ hash }, index) => Math.floor(hash.readUIntBE(0, 6) / droppedBits) * indexSpan + index).sort();
-  const sorted = Array.from(keys, (key) => leaves[key % indexSpan] as HashedLeaf);
-  let tied = false;
-  for (let at = 1; at < keys.length && !tied; at += 1) tied = keyOf(keys, at) === keyOf(keys, at - 1);
-  return tied ? sorted.sort((a, b) => Buffer.compare(a.hash, b.hash)) : sorted;
+/** By numeric keys, which sort without a comparison function; ties (repeated leaves, and one scope of 50,000 in a hundred) by the hashes. */
+function inOrder(read: readonly ScopeLeaf[], hashes: Buffer): HashedLeaves {
+  const keys = new Float64Array(read.length);
+  for (let i = 0; i < keys.length; i += 1) keys[i] = Math.floor(hashes.readUIntBE(i * hashBytes, 6) / droppedBits) * indexSpan + i;
+  const order = Array.from(keys.sort(), (key) => key % indexSpan);
+  if (holdsTies(keys)) order.sort((a, b) => compareAt(hashes, a, b));
+  const flat = Buffer.allocUnsafeSlow(order.length * hashBytes);
+  const sorted: ScopeLeaf[] = [];
+  for (const [place, index] of order.entries()) {
+    if (place > 0 && compareAt(hashes, index, order[place - 1] as number) === 0) continue;
+    hashes.copy(flat, sorted.length * hashBytes, index * hashBytes, (index + 1) * hashBytes);
+    sorted.push(read[index] as ScopeLeaf);
+  }
+  return { sorted, flat: flat.subarray(0, sorted.length * hashBytes) };
 }
 
-const keyOf = (keys: Float64Array, at: number): number => Math.floor((keys[at] as number) / indexSpan);
+function holdsTies(sortedKeys: Float64Array): boolean {
+  const prefix = (at: number): number => Math.floor((sortedKeys[at] as number) / indexSpan);
+  for (let at = 1; at < sortedKeys.length; at += 1) if (prefix(at) === prefix(at - 1)) return true;
+  return false;
+}
 
-const distinct = (sorted: readonly HashedLeaf[]): readonly HashedLeaf[] =>
-  sorted.filter(({ hash }, index) => index === 0 || !hash.equals((sorted[index - 1] as HashedLeaf).hash));
+const compareAt = (hashes: Buffer, a: number, b: number): number =>
+  hashes.compare(hashes, b * hashBytes, (b + 1) * hashBytes, a * hashBytes, (a + 1) * hashBytes);
 
-const treeOf = (sorted: readonly HashedLeaf[]): Tree => {
-  const flat = Buffer.allocUnsafeSlow(sorted.length * hashBytes);
-  for (const [index, { hash }] of sorted.entries()) hash.copy(flat, index * hashBytes);
-  return new Tree(flat);
-};
+const hashAt = (flat: Buffer, index: number): Buffer => flat.subarray(index * hashBytes, (index + 1) * hashBytes);
 
 function findHash(sorted: readonly HashedLeaf[], hash: Uint8Array): number {
   let [low, high] = [0, sorted.length - 1];

@@ -2,7 +2,7 @@
  * The Merkle tree over leaf hashes: RFC 6962 in shape, an odd node is carried upwards (QUO-009, QUO-010), inner nodes are
  * H(0x01 ‖ left ‖ right). All levels stand in flat buffers, so that 50,000 leaves with all their proofs cost little more than their hashes.
  */
-import { hashBytes, sha256 } from './leaf.ts';
+import { hashBytes, hashInto } from './leaf.ts';
 
 /** Place and path of a leaf. */
 export interface Proof {
@@ -58,7 +58,7 @@ function levelAbove(level: Buffer): Buffer {
     const isPair = at + hashBytes < level.length;
     if (isPair) {
       level.copy(pair, 1, at, at + 2 * hashBytes);
-      sha256(pair).copy(above, at / 2);
+      hashInto(above, at / 2, pair);
     } else level.copy(above, at / 2, at);
   }
   return above;
@@ -101,5 +101,7 @@ function rootAbove(leaf: Buffer, { index, siblings }: Proof, size: number): Buff
 function parentOf(left: Uint8Array, right: Uint8Array): Buffer {
   pair.set(left, 1);
   pair.set(right, 1 + hashBytes);
-  return sha256(pair);
+  const parent = Buffer.allocUnsafeSlow(hashBytes);
+  hashInto(parent, 0, pair);
+  return parent;
 }

@@ -3,6 +3,7 @@ import { ControlError } from '../../../domain/errors.ts';
 import type { Case } from '../case.ts';
 import { judgeAesGcm, judgeAesKw, judgeHkdf, judgeJwe, judgeJwk, judgeJws } from './jose.ts';
 import { judgeEcdh, judgeEs256, judgeSpki } from './keys.ts';
+import { judgeMerkle, judgeTrustWalk } from './quorum.ts';
 import { judgeEd25519, judgeSshCert, judgeSshKrl } from './ssh.ts';
 import { judgeCsr, judgeSpiffeId, judgeX509 } from './x509.ts';
 
@@ -30,8 +31,8 @@ export const sets: Readonly<Record<string, SetEntry>> = Object.freeze({
   'spiffe-id': judgeSpiffeId,
   'ssh-cert': judgeSshCert,
   'ssh-krl': judgeSshKrl,
-  merkle: setNotAvailable,
-  'trust-walk': setNotAvailable,
+  merkle: judgeMerkle,
+  'trust-walk': judgeTrustWalk,
   'ws-frames': setNotAvailable,
 });
 

@@ -10,6 +10,7 @@ import {
   approverSetDigest,
   buildTrustBundle,
   type HeldTrust,
+  noQuorum,
   type QuorumFields,
   signTrustBundle,
   trustBundleOf,
@@ -160,7 +161,16 @@ describe('acceptTrustBundle', () => {
 
   it('JOIN-025 takes the first bundle whole, and requires signatures from then on', () => {
     const bundle = offer(1, [a]);
-    assert.deepEqual(hold(bundle), { version: 1, trustDomain, roots: bundle.commandRoots, signaturesRequired: true, takenAt: now, bundle });
+    assert.deepEqual(hold(bundle), {
+      version: 1,
+      trustDomain,
+      roots: bundle.commandRoots,
+      signaturesRequired: true,
+      takenAt: now,
+      quorum: noQuorum,
+      approverSetEpoch: 0,
+      bundle,
+    });
   });
 
   it('TRUST-002 takes a newer version; ignores the same and an older one, whatever they hold', () => {
