@@ -31,6 +31,10 @@ export interface CommandStatus {
   readonly deadline: number;
   readonly ackedAt: number | null;
   readonly finishedAt: number | null;
+  /** Its batch; null: none. */
+  readonly batchId: string | null;
+  /** Its batch is not approved, or not released up to it. */
+  readonly awaitingApproval: boolean;
   readonly result: CommandResultView | null;
 }
 
@@ -53,6 +57,8 @@ function toStatus(row: StoredCommand): CommandStatus {
     deadline,
     ackedAt,
     finishedAt,
+    batchId: row.batchId,
+    awaitingApproval: state === 'open' && row.notBefore === Infinity,
     result,
   };
 }

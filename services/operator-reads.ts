@@ -27,6 +27,8 @@ export interface NodeView {
     readonly trustVersion: number | null;
     readonly daemonVersion: string;
   } | null;
+  /** By any session, also one that has ended; null: it never came. */
+  readonly lastSeenAt: number | null;
   readonly certificate: { readonly serial: string; readonly notAfter: number; readonly revokedAt: number | null } | null;
   readonly openCommands: number;
 }
@@ -34,10 +36,12 @@ export interface NodeView {
 const nodeSelect = `
   select n.id, n.site_id, n.role, n.state, n.identity_generation, n.hostname, n.created_at,
          s.gateway_id, s.epoch, s.started_at, s.last_seen_at, s.trust_version, s.daemon_version,
-         c.serial, c.not_after, c.revoked_at,
+         c.serial, c.not_after, c.revoked_at, l.seen_at,
          (select count(*) from node_commands k where k.node_id = n.id and k.state < 2) as open_commands
     from nodes n
     left join lateral (select * from node_sessions where node_id = n.id and ended_at is null order by epoch desc limit 1) s on true
+    left join lateral (select greatest(last_seen_at, ended_at) as seen_at from node_sessions where node_id = n.id
+                        order by epoch desc limit 1) l on true
     left join lateral (select * from node_certs where node_id = n.id and cert_der is not null
                         order by generation desc, issued_at desc limit 1) c on true`;
 
@@ -253,6 +257,7 @@ const toNode = (row: Row, now: number): NodeView => ({
           trustVersion: row.trust_version,
           daemonVersion: row.daemon_version,
         },
+  lastSeenAt: row.seen_at,
   certificate: row.serial === null ? null : { serial: row.serial, notAfter: row.not_after, revokedAt: row.revoked_at },
   openCommands: row.open_commands,
 });
