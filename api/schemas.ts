@@ -91,6 +91,7 @@ export const node = z.object({
       daemonVersion: z.string(),
     })
     .nullable(),
+  lastSeenAt: instant.nullable().describe('by any session, also one that has ended'),
   certificate: z.object({ serial: z.string(), notAfter: instant, revokedAt: instant.nullable() }).nullable(),
   openCommands: z.int(),
 });

@@ -45,7 +45,7 @@ async function factsOf(client: Client, info: WorkflowExecutionInfo, now: number)
     deadline: attributes.get(deadline)?.getTime() ?? null,
     behind: attributes.get(behind) ?? null,
     problems: attributes.get(problems) ?? [],
-    retrying: [...untaken(described, now), ...(await failing(client, described))],
+    retrying: [...untaken(described, now), ...(await failingSteps(client, described))],
   };
 }
 
@@ -67,7 +67,7 @@ async function sinceOf(client: Client, info: WorkflowExecutionInfo): Promise<num
 type Steps = WorkflowFacts['retrying'];
 
 /** Activities that have failed at least once and try again. */
-function failing(client: Client, { raw }: WorkflowExecutionDescription): Promise<Steps> {
+export function failingSteps(client: Client, { raw }: WorkflowExecutionDescription): Promise<Steps> {
   const failed = (raw.pendingActivities ?? []).filter((activity) => activity.lastFailure !== null && activity.lastFailure !== undefined);
   return Promise.all(
     failed.map(async (activity) => {

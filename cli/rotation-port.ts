@@ -22,6 +22,8 @@ export interface RotationRun<Status = RotationStatus, Result = RotationResult> {
   readonly closedAt: number | null;
   /** null when no worker answers the query. */
   readonly status: Status | null;
+  /** The newest word of the step that waits: it may know more than the status, which only hears now and then. */
+  readonly waiting: string | null;
   /** Only of a completed run. */
   readonly result: Result | null;
   /** Why it failed; null otherwise. */

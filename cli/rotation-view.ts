@@ -15,11 +15,14 @@ export function describeRun(run: AnyRotationRun, now: number): string {
   ];
   if (run.closedAt !== null) rows.push(['ended', `${instantText(run.closedAt)} (after ${about(run.closedAt - run.startedAt)})`]);
   if (run.status === null) rows.push(['phase', 'unknown: no worker answers']);
-  else rows.push(...describeStatus(run.status, now));
+  else rows.push(...describeStatus(run.status, { now, waiting: waitingFor(run) }));
   return facts(rows);
 }
 
-function describeStatus(status: AnyStatus, now: number): [string, string][] {
+/** The step's own word is newer than what the workflow was told. */
+const waitingFor = ({ waiting, status }: AnyRotationRun): string | null => waiting ?? status?.behind?.message ?? null;
+
+function describeStatus(status: AnyStatus, { now, waiting }: { now: number; waiting: string | null }): [string, string][] {
   const rows: [string, string][] = [
     ['phase', `${status.phase} (${agoText(status.since, now)})`],
     ...(isKeyStatus(status) ? keyRows(status, now) : rootRows(status, now)),
@@ -27,7 +30,7 @@ function describeStatus(status: AnyStatus, now: number): [string, string][] {
   if (status.paused !== null) rows.push(['paused', `by ${status.paused.actor}: ${status.paused.reason}`]);
   if (status.blocked !== null)
     rows.push(['held', `waits for the ${status.blocked.waitsFor}: ${status.blocked.code}: ${status.blocked.message}`]);
-  if (status.behind !== null) rows.push(['waiting for', status.behind.message]);
+  if (waiting !== null) rows.push(['waiting for', waiting]);
   for (const { kind, subject, actor, reason } of status.overrides)
     rows.push(['override', `${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`]);
   return rows;
@@ -62,7 +65,8 @@ export function watchLine(run: AnyRotationRun): string {
   if (status.paused !== null) return `${status.phase}: paused by ${status.paused.actor} (${status.paused.reason})`;
   const opensAt = isKeyStatus(status) ? status.opensAt : status.phase === 'waiting-drop' ? status.dropOpensAt : null;
   if (opensAt !== null) return `${status.phase}: until ${instantText(opensAt)}`;
-  return status.behind === null ? status.phase : `${status.phase}: ${status.behind.message}`;
+  const waiting = waitingFor(run);
+  return waiting === null ? status.phase : `${status.phase}: ${waiting}`;
 }
 
 function endLine(run: AnyRotationRun): string {

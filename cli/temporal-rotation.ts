@@ -1,5 +1,6 @@
 /** The rotation workflow through the Temporal client: what `temporal` and the UI can do, with our errors and our words. */
 import { type Client, type WorkflowExecutionDescription, WorkflowFailedError, type WorkflowHandle } from '@temporalio/client';
+import { failingSteps } from '../api/stuck-workflows.ts';
 import { calling, rootFailure } from '../api/temporal-errors.ts';
 import { ControlError } from '../domain/errors.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
@@ -103,6 +104,7 @@ async function find<Status, Result>(client: Client, { workflowId, flags }: Story
     startedAt: described.startTime.getTime(),
     closedAt: described.closeTime?.getTime() ?? null,
     status: await queryStatus<Status>(client, handle),
+    waiting: (await failingSteps(client, described)).map(({ failure }) => failure)[0] ?? null,
     ...(await endOf<Result>(handle, described, state)),
   };
 }

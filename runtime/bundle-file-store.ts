@@ -8,9 +8,9 @@
  * What it does not do: judge the content, or lock across hosts that share a folder (the PostgreSQL row is for that).
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { type FileHandle, link, mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, link, mkdir, open, readdir, readFile, rename, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { ControlError } from '../domain/errors.ts';
 import type { BundleStore } from '../pki/bundle/index.ts';
 
@@ -122,6 +122,7 @@ async function readBundle(path: string): Promise<{ text: string; revision: strin
  */
 async function writeWhole(path: string, content: string | Uint8Array, place: (temporary: string) => Promise<void>): Promise<void> {
   const temporary = temporaryFor(path);
+  await sweepTemporaries(path);
   try {
     await written(await open(temporary, 'wx', mode), content);
     await place(temporary);
@@ -133,9 +134,41 @@ async function writeWhole(path: string, content: string | Uint8Array, place: (te
 
 const temporaryFor = (path: string): string => `${path}.${process.pid}.${randomUUID()}.tmp`;
 
+/** Of which process a file beside `name` is the temporary one; undefined for any other file. */
+function writerOf(file: string, name: string): number | undefined {
+  if (!file.startsWith(`${name}.`)) return undefined;
+  const match = /^(\d{1,10})\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/.exec(file.slice(name.length + 1));
+  return match === null ? undefined : Number(match[1]);
+}
+
+/**
+ * Takes away what a process that was killed half way left beside `path`: it may hold keys, and nobody else would ever look. Only of
+ * processes that are gone from this host; one of another host that shares the folder and has a number of none here loses the write
+ * it was in, and says so.
+ */
+async function sweepTemporaries(path: string): Promise<void> {
+  const [folder, name] = [dirname(path), basename(path)];
+  const left = (await readdir(folder).catch(() => [])).filter((file) => {
+    const pid = writerOf(file, name);
+    return pid !== undefined && isGone(pid);
+  });
+  for (const file of left) await unlink(join(folder, file)).catch(() => undefined);
+}
+
+/** EPERM means that it lives and is another user's. */
+function isGone(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ESRCH';
+  }
+}
+
 /** Writes a durable file of mode 0600 beside `path`; the caller puts it in place. @throws INVALID_CONFIG, leaving nothing */
 export async function stageWhole(path: string, text: string): Promise<string> {
   const temporary = temporaryFor(path);
+  await sweepTemporaries(path);
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     await written(await open(temporary, 'wx', mode), text);
@@ -208,13 +241,7 @@ const readLock = (lock: string): Promise<string | null> => readFile(lock, 'utf8'
 
 function isAbandoned(content: string): boolean {
   const holder = parseHolder(content);
-  if (holder === null || holder.host !== hostname()) return false;
-  try {
-    process.kill(holder.pid, 0);
-    return false;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ESRCH';
-  }
+  return holder !== null && holder.host === hostname() && isGone(holder.pid);
 }
 
 /** Moved aside first: of two that find it abandoned, one moves it, and only then is it gone. */

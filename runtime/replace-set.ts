@@ -8,7 +8,7 @@
  * What it does not do: let a reader see both files change in one instant; readers compare key and certificate (H-12).
  */
 import { randomUUID } from 'node:crypto';
-import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
+import { link, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { ControlError } from '../domain/errors.ts';
 import { stageWhole, syncFolder, withFileLock } from './bundle-file-store.ts';
@@ -32,6 +32,7 @@ async function replaceAlone(name: string, files: readonly SetFile[]): Promise<vo
   const folder = dirname(name);
   const previous = `${name}.previous`;
   const staged: { temporary: string; path: string }[] = [];
+  await sweepUnfinished(previous);
   try {
     for (const { path, text } of files) staged.push({ path, temporary: await stageWhole(path, text) });
     const kept = await keepPrevious(previous, files);
@@ -41,6 +42,13 @@ async function replaceAlone(name: string, files: readonly SetFile[]): Promise<vo
   } finally {
     for (const { temporary } of staged) await rm(temporary, { force: true });
   }
+}
+
+/** Folders of a run that was killed while it filled or emptied one. The lock is held: they are nobody's any more. */
+async function sweepUnfinished(previous: string): Promise<void> {
+  const [folder, start] = [dirname(previous), `${basename(previous)}.`];
+  const left = (await readdir(folder).catch(() => [])).filter((name) => name.startsWith(start) && name.endsWith('.tmp'));
+  for (const name of left) await rm(join(folder, name), { recursive: true, force: true });
 }
 
 /** @returns false when there was no complete set to keep */

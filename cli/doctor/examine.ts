@@ -12,6 +12,7 @@ import { type FleetAhead, readFleetAhead } from '../../services/freshness.ts';
 import { getTrust, type TrustView } from '../../services/operator-reads.ts';
 import { listProcesses } from '../../services/processes.ts';
 import type { Settings } from '../settings.ts';
+import { examineSigners } from './examine-signers.ts';
 import { examineTemporal } from './examine-temporal.ts';
 import { error, type Finding, messageOf, ok } from './finding.ts';
 import { judgeBundle } from './judge-bundle.ts';
@@ -58,8 +59,10 @@ async function examineDatabase(examination: Examination): Promise<Finding[]> {
 }
 
 /** The bundle can be judged without anything else; the fleet's part of it stays unknown. */
-const bundleAlone = async ({ settings, pki, now }: Examination): Promise<readonly Finding[]> =>
-  judgeBundle({ ...(await readBundle(settings, pki, null)), secret: settings.secret(), now: now(), fleet: null }).findings;
+async function bundleAlone({ settings, pki, now }: Examination): Promise<readonly Finding[]> {
+  const judged = judgeBundle({ ...(await readBundle(settings, pki, null)), secret: settings.secret(), now: now(), fleet: null });
+  return [...judged.findings, ...(await examineSigners(judged.bundle, settings.temporalEnv()))];
+}
 
 async function examineOpen({ settings, pki, now }: Examination, db: Database): Promise<Finding[]> {
   const before = now();
@@ -74,6 +77,7 @@ async function examineOpen({ settings, pki, now }: Examination, db: Database): P
     migrations,
     clockFinding,
     ...judged.findings,
+    ...(await examineSigners(judged.bundle, settings.temporalEnv())),
     judgeTrust(trust),
     ...judgeProcesses(await listProcesses(db), at),
     ...judgeFreshness({ ...(await readFreshness(db)), bundle: identityOf(judged.bundle) }),

@@ -1,7 +1,7 @@
 /** Joins the two halves of a bundle, and refuses halves that do not belong together. */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
-import { findSpki, kidOf, publicKeyOf, signerFromPrivateKey } from '../x509/index.ts';
+import { type Certificate, findSpki, kidOf, publicKeyOf, rawFromDerSignature, signerFromPrivateKey, verifyRaw } from '../x509/index.ts';
 import { commandRootKeyName, type KeyName, keyNames, keyTable } from './keys.ts';
 import type { Authentication } from './open.ts';
 import type { PrivateKeys } from './private-keys.ts';
@@ -172,6 +172,7 @@ function refuseBrokenAuthorities(bundle: PkiBundle, problems: Problems): void {
         problems.add(path, 'has another key or subject than the first');
       }
       if (!sameBytes(certificate.issuer.der, root.subject.der)) problems.add(path, 'is not issued by the root CA');
+      else if (!isSignedBy(certificate, bundle.rootCa.publicKey)) problems.add(path, 'is not signed by the root CA');
     }
   }
 }
@@ -187,5 +188,8 @@ function refuseBrokenRoots(bundle: PkiBundle, problems: Problems): void {
     if (!root.certificate.isCa) problems.add(`commandRoots ${root.id}`, 'is not a certificate authority');
   }
 }
+
+/** Whoever sealed the bundle vouches for it; the root's signature says that it was this root, and no mistake of a restore. */
+const isSignedBy = ({ tbs, signature }: Certificate, key: KeyObject): boolean => verifyRaw(key, tbs, rawFromDerSignature(signature));
 
 const sameBytes = (a: Uint8Array, b: Uint8Array): boolean => Buffer.from(a).equals(b);

@@ -5,7 +5,7 @@ import { showInstant } from '../../domain/time.ts';
 import { jwkThumbprint } from '../jose/index.ts';
 import { spkiPin } from '../x509/index.ts';
 import { bundleDigest } from './encode.ts';
-import type { PublicAuthority, PublicBundle, Republish, SealForm } from './types.ts';
+import type { PublicAuthority, PublicBundle, PublicKeyEntry, Republish, SealForm } from './types.ts';
 
 export interface CertificateFacts {
   /** Hex SHA-256 over every certificate of the entry: one appended behind the first changes it (CLI-044). */
@@ -41,9 +41,14 @@ export interface BundlePins {
   readonly auditPin: string | null;
   /** RFC 7638 thumbprint, base64url. */
   readonly execTicketKid: string | null;
+  /** While the ticket key is exchanged: the one that will sign, and the one that did. */
+  readonly execTicketNextKid: string | null;
+  readonly execTicketFormerKid: string | null;
   readonly sshCaPublicKey: string | null;
   readonly sandboxSshCaPublicKey: string | null;
   readonly commandRoots: readonly CommandRootPins[];
+  /** Keys that are kept elsewhere: name (of a command root, its id) → reference of its signer. */
+  readonly signers: Readonly<Record<string, string>>;
   readonly rotation: RotationInProgress | null;
   readonly republish: Republish | null;
   readonly certificates: Readonly<Record<'rootCa' | 'nodeCa' | 'servingCa' | 'internalCa', CertificateFacts>>;
@@ -68,14 +73,25 @@ export function describePins(bundle: PublicBundle, authenticated: boolean): Bund
     joinEncryptionPin: spkiPin(bundle.joinEncryption.spki),
     rekeyEncryptionPin: spkiPin(bundle.rekeyEncryption.spki),
     auditPin: bundle.auditSigning === undefined ? null : spkiPin(bundle.auditSigning.spki),
-    execTicketKid: bundle.execTicketKey === undefined ? null : jwkThumbprint(bundle.execTicketKey.spki),
+    execTicketKid: kidOf(bundle.execTicketKey),
+    execTicketNextKid: kidOf(bundle.execTicketKeyNext),
+    execTicketFormerKid: kidOf(bundle.execTicketKeyFormer),
     sshCaPublicKey: bundle.sshCa?.publicKey ?? null,
     sandboxSshCaPublicKey: bundle.sandboxSshCa?.publicKey ?? null,
     commandRoots: commandRootPins(bundle),
+    signers: signersOf(bundle),
     rotation: bundle.commandRoots.rotation,
     republish: bundle.republish,
     certificates: { rootCa: factsOf(rootCa), nodeCa: factsOf(nodeCa), servingCa: factsOf(servingCa), internalCa: factsOf(internalCa) },
   };
+}
+
+const kidOf = (key: PublicKeyEntry | undefined): string | null => (key === undefined ? null : jwkThumbprint(key.spki));
+
+function signersOf(bundle: PublicBundle): Record<string, string> {
+  const { rootCa, auditSigning, commandRootsById } = bundle;
+  const keys = [['rootCa', rootCa], ['auditSigning', auditSigning], ...commandRootsById] as const;
+  return Object.fromEntries(keys.flatMap(([name, key]) => (key?.signerReference === undefined ? [] : [[name, key.signerReference]])));
 }
 
 /** The roots with their pins, in the order they were added. */

@@ -48,7 +48,7 @@ export { oids } from './oids.ts';
 export { encodePem, parsePem, parsePemCertificates } from './pem.ts';
 export { agentProfiles, type CaProfile, caProfiles, type LeafProfile, leafProfiles } from './profiles.ts';
 export { createSerial } from './serial.ts';
-export { derFromRawSignature, rawFromDerSignature, verifyRawSignature } from './signature.ts';
+export { derFromRawSignature, rawFromDerSignature, verifyRaw, verifyRawSignature } from './signature.ts';
 export { signerFromPrivateKey } from './signer.ts';
 export { findSpki, isSpkiPin, kidOf, parseP256Spki, publicKeyOf, spkiOf, spkiPin, unsharedPublicKey } from './spki.ts';
 export type * from './types.ts';

@@ -24,6 +24,7 @@ export const aNode = (id: string, over: Partial<NodeView> = {}): NodeView => ({
   createdAt: now - 86_400_000,
   connected: true,
   session: { gatewayId: 'gw-1', epoch: 3, startedAt: now - 60_000, lastSeenAt: now - 1_000, trustVersion: 2, daemonVersion: '0.1.0' },
+  lastSeenAt: now - 1_000,
   certificate: { serial: '01ab', notAfter: now + 3_600_000, revokedAt: null },
   openCommands: 0,
   ...over,

@@ -3,19 +3,22 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { doctorRun } from '../../cli/commands/doctor.ts';
 import { examine } from '../../cli/doctor/examine.ts';
 import type { Finding } from '../../cli/doctor/finding.ts';
 import { type BundleFacts, judgeBundle } from '../../cli/doctor/judge-bundle.ts';
+import { type AskedSigner, examineSigners, judgeSigners, slowAfterMs } from '../../cli/doctor/examine-signers.ts';
 import { judgeFreshness, judgeProcesses, judgeTemporal, judgeTrust } from '../../cli/doctor/judge-deployment.ts';
 import { judgeClock, judgeGatewayFiles, judgeNode } from '../../cli/doctor/judge-host.ts';
 import { QuietExit } from '../../cli/exit.ts';
 import { createSettings } from '../../cli/settings.ts';
 import { writeTlsFiles } from '../../cli/stack/tls-files.ts';
+import { ControlError } from '../../domain/errors.ts';
 import { day, hour, minute } from '../../domain/time.ts';
 import { createAuthorities } from '../../pki/authority/index.ts';
-import { addCommandRoot, createBundle, encodeBundle, type PkiBundle, switchCommandRoot } from '../../pki/bundle/index.ts';
-import { encodePem, spkiOf } from '../../pki/x509/index.ts';
+import { addCommandRoot, createBundle, encodeBundle, type PkiBundle, readPublicBundle, switchCommandRoot } from '../../pki/bundle/index.ts';
+import { encodePem, signerFromPrivateKey, spkiOf } from '../../pki/x509/index.ts';
 import { recordHeartbeat } from '../../services/processes.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -31,6 +34,54 @@ const only = (findings: readonly Finding[], id: string): Finding => {
   assert.ok(found, `no ${id} in ${brief(findings).join(', ')}`);
   return found;
 };
+
+describe('doctor, the keys that are kept elsewhere', function () {
+  this.timeout(30_000);
+  const program = fileURLToPath(new URL('../runtime/fixtures/signer-program.mjs', import.meta.url));
+  const asked = (over: Partial<AskedSigner>): AskedSigner => ({
+    name: 'the root CA',
+    reference: 'external:root',
+    spki: new Uint8Array([1]),
+    answer: new Uint8Array([1]),
+    tookMs: 5,
+    ...over,
+  });
+  const judged = (over: Partial<AskedSigner>): string[] => brief(judgeSigners([asked(over)]));
+
+  it('KEY-039 says of each signer whether it is slow, down or has another key', () => {
+    assert.deepEqual(judged({}), []);
+    assert.deepEqual(judged({ answer: new Uint8Array([2]) }), ['error pki.signer-wrong-key']);
+    assert.deepEqual(judged({ tookMs: slowAfterMs + 1 }), ['warning pki.signer-slow']);
+    const fault = (code: 'UNAVAILABLE' | 'MISSING_ENV', reason: string) =>
+      judged({ answer: new ControlError(code, 'the signer ended', { details: { reason, variable: 'BETTER_COMPUTE_SIGNER_COMMAND' } }) });
+    assert.deepEqual(fault('UNAVAILABLE', 'signer-down'), ['error pki.signer-down']);
+    assert.deepEqual(fault('UNAVAILABLE', 'signer-deadline'), ['error pki.signer-slow']);
+    assert.deepEqual(fault('MISSING_ENV', 'signer-not-configured'), ['warning pki.signer-unasked']);
+  });
+
+  it('KEY-039 asks a real signer program: its key is another one now, for it was started anew', async () => {
+    const external = {
+      rootCa: { reference: 'external:root', signer: signerFromPrivateKey(generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey) },
+    };
+    const bundle = readPublicBundle(encodeBundle(await createBundle({ trustDomain: 'compute.example.com', now, external }), { secret }));
+    const env = { PATH: process.env['PATH'] };
+    const [wrong, ...more] = await examineSigners(bundle, { ...env, BETTER_COMPUTE_SIGNER_COMMAND: program });
+    assert.deepEqual([wrong?.id, more], ['pki.signer-wrong-key', []]);
+    assert.match(wrong?.message ?? '', /^the root CA is kept by external:root, which answers another public key than the bundle has$/);
+    assert.deepEqual(brief(await examineSigners(bundle, { ...env, BETTER_COMPUTE_SIGNER_COMMAND: '/bin/false' })), [
+      'error pki.signer-down',
+    ]);
+    const [unasked] = await examineSigners(bundle, env);
+    assert.deepEqual(
+      [unasked?.id, unasked?.fix],
+      ['pki.signer-unasked', 'set BETTER_COMPUTE_SIGNER_COMMAND as for the signing worker, and run doctor again'],
+    );
+    assert.deepEqual(
+      await examineSigners(readPublicBundle(encodeBundle(await createBundle({ trustDomain: 'a.example', now }), { secret })), env),
+      [],
+    );
+  });
+});
 
 describe('doctor, the key bundle', () => {
   let bundle: PkiBundle;

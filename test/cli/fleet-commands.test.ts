@@ -36,13 +36,15 @@ describe('commands over the operator API', () => {
   describe('nodes list', () => {
     it('shows one line a node', async () => {
       deployment.nodes = [aNode('node-a'), aNode('node-b', { connected: false, session: null, state: 'revoked', openCommands: 3 })];
+      deployment.nodes.push(aNode('node-c', { connected: false, session: null, lastSeenAt: null }));
       const { io, ports } = set();
       await nodesListRun(list, ports);
       assert.equal(
         io.stdout(),
         `NODE    ROLE  STATE    SESSION  SEEN     TRUST  OPEN
 node-a  node  active   gw-1     1 s ago  2      0
-node-b  node  revoked  none     -        -      3
+node-b  node  revoked  none     1 s ago  -      3
+node-c  node  active   none     -        -      0
 `,
       );
       assert.equal(io.stderr(), '');

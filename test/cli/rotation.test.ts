@@ -145,6 +145,18 @@ opens     2030-01-01T12:01:00Z (in 1 min 0 s)
       );
     });
 
+    it('status in phase confirming says who is behind, in the newest word of the step that waits', async () => {
+      const confirming = { ...keyStatus, phase: 'confirming', opensAt: null, behind: null } as const;
+      const waiting = 'api@b:7 still runs another key bundle';
+      const { io, ports } = setKeys({ ticket: { ...running, status: confirming, waiting } });
+      await rotationStatusRun({ ...common, target: ticket }, ports);
+      assert.match(io.stdout(), /^phase {8}confirming .*\nkey .*\nwaiting for {2}api@b:7 still runs another key bundle\n$/m);
+      const older = { ...confirming, behind: { reason: 'r', message: 'an older word', names: [], count: 1, seenAt: now } } as never;
+      const shown = setKeys({ ticket: { ...running, status: older, waiting } });
+      await rotationStatusRun({ ...common, target: ticket }, shown.ports);
+      assert.doesNotMatch(shown.io.stdout(), /an older word/);
+    });
+
     it('list shows the newest of every key', async () => {
       const ended: AnyRotationRun = {
         ...completed,

@@ -111,6 +111,7 @@ export const aRun = (over: Partial<RotationRun> = {}): RotationRun => ({
   startedAt: now - 120_000,
   closedAt: null,
   status: aStatus(),
+  waiting: null,
   result: null,
   failure: null,
   ...over,

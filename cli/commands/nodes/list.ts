@@ -54,7 +54,7 @@ const row = (node: NodeAnswer, now: number): string[] => [
   node.role,
   node.state,
   node.connected ? (node.session?.gatewayId ?? '-') : 'none',
-  agoText(node.session?.lastSeenAt ?? null, now),
+  agoText(node.lastSeenAt, now),
   String(node.session?.trustVersion ?? '-'),
   String(node.openCommands),
 ];

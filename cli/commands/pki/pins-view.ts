@@ -10,10 +10,11 @@ export function writePins(pins: BundlePins, ports: Ports, json: boolean): void {
 }
 
 export function pinLines(pins: BundlePins): string[] {
-  const { commandRoots, rotation, republish, certificates, ...plain } = pins;
+  const { commandRoots, signers, rotation, republish, certificates, ...plain } = pins;
   return [
     ...Object.entries(plain).map(([name, value]) => `${name}: ${value ?? '-'}`),
     ...commandRoots.map((root) => `commandRoot: ${rootLine(root)}`),
+    ...Object.entries(signers).map(([name, reference]) => `signers.${name}: ${reference}`),
     `rotation: ${rotation === null ? '-' : `${rotation.id}, ${rotation.stage}${rotation.aborted ? ', aborted' : ''}`}`,
     ...(republish === null ? [] : [`republish: at version ${republish.version} (${republish.reason}, ${republish.actor})`]),
     ...Object.entries(certificates).map(([name, facts]) => `certificates.${name}: ${factsLine(facts)}`),

@@ -12,7 +12,7 @@ import {
   type PkiBundle,
   readPublicBundle,
 } from '../../../pki/bundle/index.ts';
-import { verifyRawSignature } from '../../../pki/x509/index.ts';
+import { issueCa, verifyRawSignature } from '../../../pki/x509/index.ts';
 import { edited, now, type OpenDocument, refusal, secret, sharedBundle, trustDomain } from '../support.ts';
 
 const authorities = ['rootCa', 'nodeCa', 'servingCa', 'internalCa'] as const;
@@ -62,6 +62,26 @@ describe('a new bundle', () => {
     for (const name of ['nodeCa', 'servingCa', 'internalCa'] as const) {
       assert.ok(Math.abs(years(name) - 2) < 0.02, name);
       assert.ok(bundle[name].certificate.notAfter <= bundle.rootCa.certificate.notAfter);
+    }
+  });
+
+  it('KEY-021 refuses a certificate of an authority that bears the name of the root and not its signature', async () => {
+    const other = await createBundle({ trustDomain, now });
+    assert.deepEqual(other.rootCa.certificate.subject.der, bundle.rootCa.certificate.subject.der);
+    for (const name of ['nodeCa', 'servingCa', 'internalCa'] as const) {
+      const forged = await issueCa({
+        profile: name,
+        trustDomain,
+        spki: bundle[name].spki,
+        issuer: { certificate: other.rootCa.certificate.der, signer: other.rootCa.signer() },
+        now,
+      });
+      const certificates = [forged];
+      const text = encodeBundle({ ...bundle, [name]: { ...bundle[name], certificate: forged, certificates } }, { secret });
+      assert.throws(
+        () => openBundle(text, { secret }),
+        refusal('INVALID_CONFIG', 'bundle-invalid', new RegExp(`${name}.certificates\\[0\\] is not signed by the root CA`)),
+      );
     }
   });
 

@@ -1,8 +1,16 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { describePins, encodeBundle, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { hour } from '../../../domain/time.ts';
+import {
+  addExecTicketKey,
+  describePins,
+  encodeBundle,
+  type PkiBundle,
+  promoteExecTicketKey,
+  readPublicBundle,
+} from '../../../pki/bundle/index.ts';
 import { jwkThumbprint } from '../../../pki/jose/index.ts';
-import { edited, secret, sharedBundle } from '../support.ts';
+import { edited, now, secret, sharedBundle } from '../support.ts';
 
 describe('the pins of a bundle', () => {
   it('CLI-018 are these, under these names', async () => {
@@ -24,9 +32,12 @@ describe('the pins of a bundle', () => {
       'rekeyEncryptionPin',
       'auditPin',
       'execTicketKid',
+      'execTicketNextKid',
+      'execTicketFormerKid',
       'sshCaPublicKey',
       'sandboxSshCaPublicKey',
       'commandRoots',
+      'signers',
       'rotation',
       'republish',
       'certificates',
@@ -53,6 +64,34 @@ describe('the pins of a bundle', () => {
     assert.equal(after.nodeCaPin, before.nodeCaPin);
     assert.notEqual(after.certificates.nodeCa.sha256, before.certificates.nodeCa.sha256);
     assert.deepEqual([before.certificates.nodeCa.count, after.certificates.nodeCa.count], [1, 2]);
+  });
+
+  it('name the keys that are kept elsewhere, and the ticket keys of an exchange', async () => {
+    const bundle = await sharedBundle();
+    const { bundle: added } = addExecTicketKey(bundle, { now });
+    const { bundle: promoted } = promoteExecTicketKey(added, { now: now + hour });
+    const pinsOf = (of: PkiBundle) => describePins(readPublicBundle(encodeBundle(of, { secret })), true);
+    const kids = ({ execTicketKid, execTicketNextKid, execTicketFormerKid }: ReturnType<typeof pinsOf>) => [
+      execTicketKid,
+      execTicketNextKid,
+      execTicketFormerKid,
+    ];
+    const [first, next] = [bundle.execTicketKey, added.execTicketKeyNext].map((key) => jwkThumbprint(key?.spki ?? new Uint8Array()));
+    assert.deepEqual(
+      [bundle, added, promoted].map((of) => kids(pinsOf(of))),
+      [
+        [first, null, null],
+        [first, next, null],
+        [next, null, first],
+      ],
+    );
+    assert.deepEqual(pinsOf(bundle).signers, {});
+    const reference = 'pkcs11:token=bc;object=root';
+    const text = edited(encodeBundle(bundle, { plaintext: true }), (document) => {
+      document.keys.rootCa.signer = reference;
+      delete document.privateKeys.rootCa;
+    });
+    assert.deepEqual(describePins(readPublicBundle(text), false).signers, { rootCa: reference });
   });
 
   it('A-PKI-04 the exec ticket kid is the RFC 7638 thumbprint', async () => {

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -119,6 +120,25 @@ describe('the file store of the bundle', () => {
     await Promise.allSettled([store.replace(`${text} `, revision), store.replace(`${text}  `, revision)]);
     assert.notEqual((await store.read()).revision, revision);
     assert.deepEqual(readdirSync(folder), ['pki.json']);
+  });
+
+  it('takes away what a process that was killed left beside the file, and nothing of a live one or of another file', async () => {
+    const store = createBundleFileStore(path);
+    await store.create('{}');
+    const dead = spawnSync('true').pid;
+    const beside = (pid: number, name = 'pki.json'): string => join(folder, `${name}.${pid}.${randomUUID()}.tmp`);
+    const [gone, lock, live, other, foreign] = [
+      beside(dead),
+      beside(dead, 'pki.json.lock'),
+      beside(process.pid),
+      beside(dead, 'other.json'),
+      join(folder, 'pki.json.tmp'),
+    ];
+    for (const file of [gone, lock, live, other, foreign]) writeFileSync(file, 'half of a key', { mode: 0o600 });
+    const { revision } = await store.read();
+    await store.replace('{"a":1}', revision);
+    assert.deepEqual([gone, lock, live, other, foreign].map(existsSync), [false, false, true, true, true]);
+    for (const file of [live, other, foreign]) rmSync(file);
   });
 
   it('tells a watcher of a change by another, once, and not of a touch', async () => {
