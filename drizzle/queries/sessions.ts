@@ -198,16 +198,23 @@ export interface SessionTouch {
   /** From a StatusReport: only ever raises what is recorded (ROT-019). */
   readonly trustVersion?: number | null;
   readonly daemonVersion?: string;
-  readonly approverSetEpoch?: number | null;
-  readonly approverSetSha256?: Uint8Array | null;
+  readonly approverSet?: ReportedSet;
+}
+
+/** The approver set of a StatusReport, with the trust version of that same report (LAG-003). */
+export interface ReportedSet {
+  readonly version: number;
+  /** null, as the digest: it holds no approver keys (LAG-005). */
+  readonly epoch: number | null;
+  readonly sha256: Uint8Array | null;
 }
 
 const touch = {
   name: 'session-touch',
   text: `with input as (select t.id, t.seen + coalesce(clock_timestamp() - $7::timestamptz, interval '0') as seen, t.trust_version,
-               t.daemon_version, t.set_epoch, t.set_sha256
-             from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[])
-             as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256)),
+               t.daemon_version, t.set_version, t.set_epoch, t.set_sha256
+             from unnest($1::uuid[], $2::timestamptz[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $8::bigint[])
+             as t(id, seen, trust_version, daemon_version, set_epoch, set_sha256, set_version)),
            present as (update node_presence p set last_seen_at = greatest(p.last_seen_at, t.seen),
                trust_version = greatest(p.trust_version, t.trust_version)
              from input t where p.session_id = t.id returning p.session_id, p.last_seen_at, p.trust_version)
@@ -215,8 +222,10 @@ const touch = {
            last_seen_at = present.last_seen_at,
            trust_version = present.trust_version,
            daemon_version = coalesce(t.daemon_version, s.daemon_version),
-           approver_set_epoch = coalesce(t.set_epoch, s.approver_set_epoch),
-           approver_set_sha256 = coalesce(t.set_sha256, s.approver_set_sha256)
+           approver_set_epoch = case when t.set_version >= coalesce(present.trust_version, 0)
+             then t.set_epoch else s.approver_set_epoch end,
+           approver_set_sha256 = case when t.set_version >= coalesce(present.trust_version, 0)
+             then t.set_sha256 else s.approver_set_sha256 end
          from present join input t on t.id = present.session_id where s.id = present.session_id
          returning s.id`,
 };
@@ -241,12 +250,19 @@ export async function touchSessions(
     merged.map((t) => instant(t.lastSeenAt)),
     merged.map((t) => t.trustVersion ?? null),
     merged.map((t) => t.daemonVersion ?? null),
-    merged.map((t) => t.approverSetEpoch ?? null),
-    merged.map((t) => t.approverSetSha256 ?? null),
+    merged.map((t) => t.approverSet?.epoch ?? null),
+    merged.map((t) => t.approverSet?.sha256 ?? null),
     instantOrNull(callersNow),
+    merged.map((t) => t.approverSet?.version ?? null),
   ]);
   const written = new Set(rows.map((row) => row.id));
   return { ended: merged.map((t) => t.sessionId).filter((id) => !written.has(id)) };
+}
+
+/** A late older report never pairs an old set with a newer version (LAG-003); of two of one version the later counts. */
+export function newerSet(earlier: ReportedSet | undefined, later: ReportedSet | undefined): { readonly approverSet?: ReportedSet } {
+  const newer = later === undefined || (earlier !== undefined && earlier.version > later.version) ? earlier : later;
+  return newer === undefined ? {} : { approverSet: newer };
 }
 
 /** UPDATE … FROM takes one of several rows for the same session, any one: so there is one. */
@@ -263,6 +279,7 @@ function mergeTouches(touches: readonly SessionTouch[]): Map<string, SessionTouc
             ...next,
             lastSeenAt: Math.max(last.lastSeenAt, next.lastSeenAt),
             trustVersion: Math.max(last.trustVersion ?? 0, next.trustVersion ?? 0) || null,
+            ...newerSet(last.approverSet, next.approverSet),
           },
     );
   }

@@ -278,12 +278,13 @@ export class SessionCore {
     const version = safeCount(status.trustVersion, 'the trust version');
     const isRaised = version > this.#trustHeld;
     if (isRaised) this.#trustHeld = version;
-    const { approverSetEpoch, approverSetSha256 } = approverSet(status);
+    const { approverSetEpoch: epoch, approverSetSha256: sha256 } = approverSet(status);
     fx.report(
       {
         trustVersion: version === 0 ? null : version,
         ...(status.daemonVersion === '' ? {} : { daemonVersion: safeText(status.daemonVersion, 64) }),
-        ...(approverSetSha256 === null ? {} : { approverSetEpoch, approverSetSha256 }),
+        // LAG-004: without a version nobody can tell which of two reports is the newer one.
+        ...(version === 0 ? {} : { approverSet: { version, epoch, sha256 } }),
       },
       isRaised,
     );

@@ -2,6 +2,7 @@
  * Presence and reports, kept in memory and written for all sessions together: each 10 to 15 s, drawn anew each time so that
  * gateways do not write in step, and within half a second when a gate may wait for a report (B42).
  */
+import { newerSet } from '../../drizzle/queries/sessions.ts';
 import type { Scheduler } from '../scheduler.ts';
 import type { SessionTouch } from './store.ts';
 
@@ -28,7 +29,8 @@ export interface PresenceOptions {
 
 /** A version is only ever raised, in memory as in the database (ROT-019). */
 export function mergeReports(earlier: SessionReport | null, later: SessionReport): SessionReport {
-  return { ...earlier, ...later, trustVersion: Math.max(earlier?.trustVersion ?? 0, later.trustVersion ?? 0) || null };
+  const trustVersion = Math.max(earlier?.trustVersion ?? 0, later.trustVersion ?? 0) || null;
+  return { ...earlier, ...later, trustVersion, ...newerSet(earlier?.approverSet, later.approverSet) };
 }
 
 export class Presence {

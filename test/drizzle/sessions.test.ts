@@ -129,6 +129,60 @@ describe('presence', () => {
     assert.equal(await version(), 3);
   });
 
+  const setOf = async (nodeId: string) =>
+    (
+      await used.db.query<{ epoch: number | null; digest: string | null }>(
+        {
+          text: `select approver_set_epoch as epoch, encode(approver_set_sha256, 'hex') as digest from node_sessions
+                 where node_id = $1 and ended_at is null`,
+        },
+        [nodeId],
+      )
+    )[0];
+  const digest = (n: number): Uint8Array => new Uint8Array(32).fill(n);
+  const held = (epoch: number | null, n: number) => ({
+    epoch,
+    digest: epoch === null ? null : Buffer.from(digest(n)).toString('hex'),
+  });
+
+  it('LAG-001 LAG-003 LAG-004 LAG-005 records the set of a report whose version is at least the recorded one, and none of any other', async () => {
+    const node = await enrol(used.db, 'lags');
+    const { sessionId } = await connect(used.db, node, { trustVersion: 7, approverSetEpoch: 1, approverSetSha256: digest(1) });
+    assert.deepEqual(await setOf(node.id), held(1, 1));
+    const report = (version: number, epoch: number | null, n: number) =>
+      touchSessions(used.db, [
+        {
+          sessionId,
+          lastSeenAt: t0 + 1,
+          trustVersion: version,
+          approverSet: { version, epoch, sha256: epoch === null ? null : digest(n) },
+        },
+      ]);
+    await report(6, 9, 9);
+    assert.deepEqual(await setOf(node.id), held(1, 1), 'a late older report');
+    await report(7, 2, 2);
+    assert.deepEqual(await setOf(node.id), held(2, 2), 'the same version');
+    await report(8, 3, 3);
+    await touchSessions(used.db, [{ sessionId, lastSeenAt: t0 + 2, trustVersion: null }]);
+    assert.deepEqual(await setOf(node.id), held(3, 3), 'presence alone');
+    await report(9, null, 0);
+    assert.deepEqual(await setOf(node.id), held(null, 0), 'no keys any more');
+    await touchSessions(used.db, [
+      { sessionId, lastSeenAt: t0 + 3, trustVersion: 11, approverSet: { version: 11, epoch: 5, sha256: digest(5) } },
+      { sessionId, lastSeenAt: t0 + 3, trustVersion: 10, approverSet: { version: 10, epoch: 4, sha256: digest(4) } },
+    ]);
+    assert.deepEqual(await setOf(node.id), held(5, 5), 'two in one batch');
+  });
+
+  it('LAG-002 LAG-005 the set of Hello is taken as it comes, a lower epoch and none at all too', async () => {
+    const node = await enrol(used.db, 'hellos');
+    await connect(used.db, node, { trustVersion: 7, approverSetEpoch: 4, approverSetSha256: digest(4) });
+    await connect(used.db, node, { trustVersion: 3, approverSetEpoch: 2, approverSetSha256: digest(2) });
+    assert.deepEqual(await setOf(node.id), held(2, 2));
+    await connect(used.db, node, { trustVersion: 8, approverSetEpoch: null, approverSetSha256: null });
+    assert.deepEqual(await setOf(node.id), held(null, 0));
+  });
+
   it('merges two reports of one session in one batch', async () => {
     const node = await enrol(used.db, 'merges');
     const { sessionId } = await connect(used.db, node, { trustVersion: 1 });

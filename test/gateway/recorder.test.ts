@@ -253,6 +253,16 @@ describe('presence', () => {
     assert.deepEqual(mergeReports(null, { trustVersion: null }), { trustVersion: null });
   });
 
+  it('LAG-003 of several sets keeps the one of the highest version, and of one version the later', () => {
+    const reported = (version: number, epoch: number | null) => ({
+      trustVersion: version,
+      approverSet: { version, epoch, sha256: epoch === null ? null : new Uint8Array(32).fill(epoch) },
+    });
+    assert.equal(mergeReports(reported(9, 2), reported(8, 1)).approverSet?.epoch, 2);
+    assert.equal(mergeReports(reported(9, 2), reported(9, null)).approverSet?.epoch, null);
+    assert.deepEqual(mergeReports(reported(9, 2), { trustVersion: null }).approverSet, reported(9, 2).approverSet);
+  });
+
   it('B51 ends a session whose row a newer one has closed', async () => {
     const [mine, other] = [session('a', 1), session('b', 1)];
     const { presence, answer } = present([mine, other]);

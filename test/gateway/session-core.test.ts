@@ -81,11 +81,31 @@ describe('the session state machine', () => {
     fx.clear();
     const status = (trustVersion: bigint): void => core.onFrame(frameOf({ frame: { case: 'status', value: { trustVersion } } }), 0, fx);
     for (const version of [7n, 7n, 3n, 0n]) status(version);
+    const none = (version: number) => ({ approverSet: { version, epoch: null, sha256: null } });
     assert.deepEqual(fx.effects, [
-      ['report', { report: { trustVersion: 7 }, soon: true }],
-      ['report', { report: { trustVersion: 7 }, soon: false }],
-      ['report', { report: { trustVersion: 3 }, soon: false }],
+      ['report', { report: { trustVersion: 7, ...none(7) }, soon: true }],
+      ['report', { report: { trustVersion: 7, ...none(7) }, soon: false }],
+      ['report', { report: { trustVersion: 3, ...none(3) }, soon: false }],
       ['report', { report: { trustVersion: null }, soon: false }],
+    ]);
+  });
+
+  it('LAG-002 LAG-004 LAG-005 takes the approver set of Hello as it comes, of a status only beside a version, and an empty digest as none', () => {
+    const approverSetSha256 = new Uint8Array(32).fill(7);
+    const set = { approverSetEpoch: 4n, approverSetSha256 };
+    const { core, fx } = opened({ trustVersion: 6n, ...set });
+    const [, hello] = fx.effects[0] as unknown as [string, Record<string, unknown>];
+    assert.deepEqual([hello['approverSetEpoch'], hello['approverSetSha256']], [4, approverSetSha256]);
+    fx.clear();
+    const status = (value: object): void => core.onFrame(frameOf({ frame: { case: 'status', value } }), 0, fx);
+    status({ trustVersion: 6n, ...set });
+    status({ trustVersion: 6n, approverSetEpoch: 4n });
+    status({ trustVersion: 0n, ...set });
+    const reports = (fx.effects as unknown as [string, { report: unknown }][]).map(([, { report }]) => report);
+    assert.deepEqual(reports, [
+      { trustVersion: 6, approverSet: { version: 6, epoch: 4, sha256: approverSetSha256 } },
+      { trustVersion: 6, approverSet: { version: 6, epoch: null, sha256: null } },
+      { trustVersion: null },
     ]);
   });
 
