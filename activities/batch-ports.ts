@@ -55,8 +55,10 @@ export interface BatchesPort {
   cancel(input: { batchId: string; actor: string; reason: string; as: 'cancelled' | 'rejected' }): Promise<void>;
   counts(batchId: string): Promise<BatchCounts>;
   failures(batchId: string, limit: number): Promise<readonly BatchFailure[]>;
-  /** Records expiry, cancels what expired or lost its tenant (BAT-059, BAT-060, BAT-061). */
-  reconcile(): Promise<{ readonly expired: number; readonly cancelled: number; readonly commands: number }>;
+  /** Records expiry and cancels what is held of what has ended (BAT-059, BAT-060). */
+  reconcile(): Promise<{ readonly expired: number; readonly commands: number }>;
+  /** Every command has ended: reconcilers look at it no more. */
+  close(batchId: string): Promise<void>;
   /** Pending, or approved with commands that have not ended: somebody has to watch them. */
   unfinished(limit: number): Promise<readonly string[]>;
 }

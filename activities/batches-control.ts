@@ -26,7 +26,7 @@ export interface BatchControlActivities {
   cancelBatch(input: { batchId: string; actor: string; reason: string; as: 'cancelled' | 'rejected' }): Promise<BatchFacts>;
   awaitBatchEnd(input: { batchId: string }): Promise<BatchEnd>;
   /** One look: what expired is recorded; ids of batches that nobody watches. */
-  reconcileBatches(): Promise<{ expired: number; cancelled: number; commands: number; unwatched: string[] }>;
+  reconcileBatches(): Promise<{ expired: number; commands: number; unwatched: string[] }>;
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
 
@@ -68,6 +68,7 @@ export function createBatchControlActivities({ batches, workflows, now }: BatchC
           currentWait(),
         );
       }
+      await batches.close(batchId);
       const failures = (await batches.failures(batchId, failuresKept)).map((failure) => ({
         ...failure,
         error: failure.error.slice(0, errorKept),

@@ -74,6 +74,11 @@ export interface CommandView {
   readonly requestedBy: string;
   readonly createdAt: number;
   readonly deadline: number;
+  readonly batchId: string | null;
+  /** Held: it waits for its batch (BAT-018). */
+  readonly awaitingApproval?: true;
+  /** When it is due; absent while it is held, and for one that is due at once. */
+  readonly notBefore?: number;
   readonly ackedAt: number | null;
   readonly finishedAt: number | null;
   readonly rejectReason: string | null;
@@ -83,7 +88,7 @@ export interface CommandView {
 
 const commandSelect = `
   select c.id, c.node_id, c.seq, c.kind, c.state, c.requested_by, c.created_at, c.deadline, c.acked_at, c.finished_at,
-         c.reject_reason, c.signer_root, r.outcome, r.error_code, r.error_message, r.payload
+         c.reject_reason, c.signer_root, c.batch_id, c.not_before, r.outcome, r.error_code, r.error_message, r.payload
     from node_commands c left join node_results r on r.command_id = c.id`;
 
 /**
@@ -91,11 +96,17 @@ const commandSelect = `
  *
  * @throws NOT_FOUND
  */
-export async function getCommands(db: Reader, id: string, limit: number): Promise<CommandView[]> {
-  const rows = await db.query<Row>({ text: `${commandSelect} where c.id = $1 or starts_with(c.id, $2) order by c.id limit $3` }, [
+export async function getCommands(
+  db: Reader,
+  id: string,
+  { limit, tenants = 'all' }: { readonly limit: number; readonly tenants?: readonly string[] | 'all' },
+): Promise<CommandView[]> {
+  const mine = `$4::text[] is null or c.node_id in (select n.id from nodes n where n.tenant_id = any($4))`;
+  const rows = await db.query<Row>({ text: `${commandSelect} where (c.id = $1 or starts_with(c.id, $2)) and (${mine}) order by c.id limit $3` }, [
     id,
     `${id}/`,
     limit,
+    tenants === 'all' ? null : tenants,
   ]);
   if (rows.length === 0)
     throw new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
@@ -203,7 +214,7 @@ export async function listRotations(db: Reader, limit: number): Promise<Rotation
   const rows = await db.query<Row>(
     {
       text: `select rotation_id, array_agg(stage order by at) as stages, min(at) as first_at, max(at) as last_at
-       from rotation_evidence group by rotation_id order by max(at) desc limit $1`,
+       from rotation_evidence where not starts_with(rotation_id, 'batch/') group by rotation_id order by max(at) desc limit $1`,
     },
     [limit],
   );
@@ -271,6 +282,9 @@ const toCommand = (row: Row): CommandView => ({
   requestedBy: row.requested_by,
   createdAt: row.created_at,
   deadline: row.deadline,
+  batchId: row.batch_id,
+  ...(row.not_before === Infinity && row.state === 0 ? { awaitingApproval: true as const } : {}),
+  ...(Number.isFinite(row.not_before) ? { notBefore: row.not_before } : {}),
   ackedAt: row.acked_at,
   finishedAt: row.finished_at,
   rejectReason: row.reject_reason,

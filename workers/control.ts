@@ -4,9 +4,13 @@
  * activities, and ensures search attributes and schedules.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
+import { createApproverSets } from '../activities/adapters/approver-sets.ts';
+import { createBatches, createBatchWatch } from '../activities/adapters/batches.ts';
 import { createCommandLog } from '../activities/adapters/commands.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
 import { createOverrideWriter, createPublishedQuorum, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
+import { createApproverSetActivities } from '../activities/approver-set-control.ts';
+import { createBatchControlActivities } from '../activities/batches-control.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
@@ -14,7 +18,7 @@ import { createRotationControlActivities } from '../activities/rotation-control.
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { createPoker } from '../services/poke.ts';
-import { taskQueues } from '../temporal.config.ts';
+import { taskQueues, workflowIds } from '../temporal.config.ts';
 import { activitiesOf } from './boundaries.ts';
 import { loadWorkflowBundle } from './bundle.ts';
 import { type ControlConfig, readControlConfig } from './config.ts';
@@ -50,6 +54,12 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
   const activities = activitiesOf(taskQueues.control, [
     createRotationControlActivities({ ...gates, overrides, quorum }),
     createKeyRotationControlActivities({ overrides, quorum }),
+    createApproverSetActivities({ ...gates, overrides, quorum, sets: createApproverSets({ db, trustDomain: quorum.trustDomain }) }),
+    createBatchControlActivities({
+      now,
+      batches: createBatches({ db, trustDomain: quorum.trustDomain }),
+      workflows: createBatchWatch(client, workflowIds.approveBatch),
+    }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
     createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
   ]);

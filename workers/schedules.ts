@@ -28,6 +28,10 @@ export const schedules: readonly ScheduleOptions[] = Object.freeze([
     every: '1 minute',
     summary: 'End overdue commands, heal lost completions',
   }),
+  schedule(scheduleIds.reconcileBatches, 'reconcileBatches', {
+    every: '1 minute',
+    summary: 'End batches whose window is over, watch the others',
+  }),
   schedule(scheduleIds.checkpointAudit, 'checkpointAudit', { every: '1 hour', summary: 'Seal what the audit trail gained' }),
 ]);
 

@@ -5,8 +5,10 @@
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createAccess } from '../activities/adapters/access.ts';
+import { createBatches, createBatchRelease } from '../activities/adapters/batches.ts';
 import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
 import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
+import { createApproverSetEvidence, createBatchEvidence } from '../activities/adapters/quorum-evidence.ts';
 import {
   createCommandRoots,
   createEvidence,
@@ -14,7 +16,9 @@ import {
   createRotationFacts,
   createRotationReads,
 } from '../activities/adapters/rotation.ts';
+import { createApproverSetSigningActivities } from '../activities/approver-set-control.ts';
 import { createAuditSigningActivities } from '../activities/audit-signing.ts';
+import { createBatchSigningActivities } from '../activities/batches-signing.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
 import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
@@ -73,6 +77,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
   const resign = createResigner({ db, worker });
+  const trustDomain = (): string => running.current().trustDomain;
   const access = createAccess({ db, worker, bundle: running.current });
   const activities = activitiesOf(taskQueues.signing, [
     createRotationSigningActivities({
@@ -95,6 +100,13 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
         folder: createTlsFolder(config.tlsFolder),
       }),
     ),
+    createBatchSigningActivities({
+      now,
+      batches: createBatches({ db, trustDomain }),
+      release: createBatchRelease({ db, trustDomain, worker, poke: poker.poke }),
+      evidence: createBatchEvidence({ db, running }),
+    }),
+    createApproverSetSigningActivities({ evidence: createApproverSetEvidence({ db, running }) }),
     createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
     createSshSigningActivities({ ssh: access }),
     createCommandSigningActivities({

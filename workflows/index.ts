@@ -6,6 +6,7 @@ export { reconcileCommands } from './reconcile-commands/workflow.ts';
 export { resignExpiring } from './resign-expiring/workflow.ts';
 export { revokeIdentity } from './revoke-identity/workflow.ts';
 export { revokeSshCertificate } from './revoke-ssh-certificate/workflow.ts';
+export { rotateApproverSet } from './rotate-approver-set/workflow.ts';
 export { rotateCommandRoot } from './rotate-command-root/workflow.ts';
 export { renewCa, rotateGatewayCertificate, rotateTicketKey, rotateWorkloadKey } from './rotate-key/workflows.ts';
 export { runCommand } from './run-command/workflow.ts';

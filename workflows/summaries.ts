@@ -5,12 +5,14 @@
 import { staticSummary as approveBatch } from './approve-batch/messages.ts';
 import { staticSummary as revokeIdentity } from './revoke-identity/messages.ts';
 import { staticSummary as revokeSshCertificate } from './revoke-ssh-certificate/messages.ts';
+import { staticSummary as rotateApproverSet } from './rotate-approver-set/messages.ts';
 import { staticSummary as rotateCommandRoot } from './rotate-command-root/messages.ts';
 import { keyWorkflows } from './rotate-key/messages.ts';
 import { staticSummary as runCommand } from './run-command/messages.ts';
 
 export const summaries: Readonly<Record<string, string>> = Object.freeze({
   approveBatch,
+  rotateApproverSet,
   rotateCommandRoot,
   revokeIdentity,
   revokeSshCertificate,

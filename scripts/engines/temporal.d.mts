@@ -23,6 +23,8 @@ export interface TemporalOptions {
   readonly setBy?: { readonly port: string; readonly uiPort: string };
   /** The Temporal CLI; found or fetched when not given. */
   readonly binary?: string;
+  /** Further dynamic configuration, as name=value. */
+  readonly settings?: readonly string[];
 }
 
 export function startTemporal(options: TemporalOptions): Promise<RunningTemporal>;

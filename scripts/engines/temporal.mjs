@@ -22,8 +22,9 @@ const dynamicConfig = [
 
 /**
  * @param {{ home: string, port?: number, uiPort?: number, searchAttributes?: Record<string, string>, codecEndpoint?: string, log?: string,
- *   setBy?: { port: string, uiPort: string }, binary?: string }} options
- *   ports: 0 for a free one; `searchAttributes`: name → type; `codecEndpoint`: where the UI has payloads decoded
+ *   setBy?: { port: string, uiPort: string }, binary?: string, settings?: string[] }} options
+ *   ports: 0 for a free one; `searchAttributes`: name → type; `codecEndpoint`: where the UI has payloads decoded;
+ *   `settings`: further dynamic configuration, as name=value
  */
 export async function startTemporal({
   home,
@@ -34,6 +35,7 @@ export async function startTemporal({
   log = join(home, 'logs', 'temporal.log'),
   setBy = names,
   binary,
+  settings = [],
 }) {
   const folder = join(resolve(home), 'temporal');
   mkdirSync(home, { recursive: true, mode: 0o711 });
@@ -47,7 +49,7 @@ export async function startTemporal({
   const engine = await startKept({
     name: 'Temporal',
     command,
-    args: serverArgs({ port: chosen, uiPort: chosenUi, metrics, database, searchAttributes, codecEndpoint }),
+    args: serverArgs({ port: chosen, uiPort: chosenUi, metrics, database, searchAttributes, codecEndpoint, settings }),
     env: { PATH: process.env.PATH ?? '', HOME: folder },
     stopSignal: 'SIGTERM',
     graceMs: 10_000,
@@ -68,7 +70,7 @@ export async function startTemporal({
 
 const names = Object.freeze({ port: 'BETTER_COMPUTE_TEMPORAL_PORT', uiPort: 'BETTER_COMPUTE_TEMPORAL_UI_PORT' });
 
-function serverArgs({ port, uiPort, metrics, database, searchAttributes, codecEndpoint }) {
+function serverArgs({ port, uiPort, metrics, database, searchAttributes, codecEndpoint, settings }) {
   const repeated = (flag, values) => values.flatMap((value) => [flag, value]);
   return [
     'server',
@@ -87,7 +89,7 @@ function serverArgs({ port, uiPort, metrics, database, searchAttributes, codecEn
     'warn',
     '--ui-disable-news-fetch',
     ...repeated('--sqlite-pragma', pragmas),
-    ...repeated('--dynamic-config-value', dynamicConfig),
+    ...repeated('--dynamic-config-value', [...dynamicConfig, ...settings]),
     ...repeated(
       '--search-attribute',
       Object.entries(searchAttributes).map(([name, type]) => `${name}=${type}`),

@@ -32,10 +32,11 @@ export function installRuntime(): void {
   Runtime.install({ logger: new DefaultLogger(process.env['TEST_TEMPORAL_LOG'] === '1' ? 'DEBUG' : 'ERROR') });
 }
 
-export async function startTestTemporal(): Promise<TestTemporal> {
+/** @param settings of the server, as name=value: a limit that a test wants to meet sooner */
+export async function startTestTemporal(settings: string[] = []): Promise<TestTemporal> {
   installRuntime();
   const home = mkdtempSync(join(tmpdir(), 'bc-temporal-'));
-  const server = await startTemporal({ home, searchAttributes: { ...searchAttributes } });
+  const server = await startTemporal({ home, searchAttributes: { ...searchAttributes }, settings });
   const connection = await Connection.connect({ address: server.address });
   const skippingConnection = await Connection.connect({ address: server.address });
   skipTime(skippingConnection);

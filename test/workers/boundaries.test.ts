@@ -4,6 +4,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { createApproverSetActivities, createApproverSetSigningActivities } from '../../activities/approver-set-control.ts';
+import { createBatchControlActivities } from '../../activities/batches-control.ts';
+import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
 import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
@@ -12,12 +15,14 @@ import { createKeyRotationControlActivities } from '../../activities/key-rotatio
 import { createKeyRotationSigningActivities } from '../../activities/key-rotation-signing.ts';
 import { createRotationControlActivities } from '../../activities/rotation-control.ts';
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
-import { taskQueues } from '../../temporal.config.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
+import { taskQueues } from '../../temporal.config.ts';
 import { activitiesOf, boundaries } from '../../workers/boundaries.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
 import { readControlConfig } from '../../workers/config.ts';
 import { controlWorkerSettings } from '../../workers/worker-settings.ts';
+import { ApproverWorld } from '../workflows/approver-world.ts';
+import { BatchWorld } from '../workflows/batch-world.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
 import { KeyWorld } from '../workflows/key-world.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
@@ -26,7 +31,11 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const rotation = new RotationWorld();
 const commands = new CommandWorld(1);
 const keys = new KeyWorld('ticket');
+const batches = new BatchWorld();
+const approvers = new ApproverWorld();
 const control = [
+  createBatchControlActivities(batches),
+  createApproverSetActivities(approvers),
   createRotationControlActivities(rotation),
   createKeyRotationControlActivities(keys),
   createCommandControlActivities(commands),
@@ -38,6 +47,8 @@ const signing = [
   createAuditSigningActivities({ audit: { checkpoint: async () => [] } }),
   createCommandSigningActivities(commands),
   createSshSigningActivities(commands),
+  createBatchSigningActivities(batches),
+  createApproverSetSigningActivities(approvers),
 ];
 
 describe('the trust boundary of a task queue', () => {
@@ -56,7 +67,7 @@ describe('the trust boundary of a task queue', () => {
     );
     assert.throws(
       () => activitiesOf(taskQueues.signing, [signing[0] as never]),
-      /missing: planKeyExchange, .*, sealAudit, enqueueCommands, signExpiringAgain/,
+      /missing: planKeyExchange, .*, sealAudit, .*, enqueueCommands, signExpiringAgain/,
     );
     assert.throws(() => activitiesOf(taskQueues.rootSigning, signing), /not allowed here/);
   });
@@ -72,7 +83,7 @@ describe('the trust boundary of a task queue', () => {
       BETTER_COMPUTE_SECRET: 's'.repeat(40),
       BETTER_COMPUTE_PKI: '/x',
     });
-    assert.deepEqual(Object.keys(config).sort(), ['codecKey', 'databaseUrl', 'metrics']);
+    assert.deepEqual(Object.keys(config).sort(), ['codecKey', 'databaseUrl', 'metrics', 'trustDomain']);
     const source = readFileSync(join(root, 'workers/control.ts'), 'utf8');
     assert.equal(/pki\/bundle|bundle-store|bundle-holder|worker-keys/.test(source), false);
   });
@@ -117,12 +128,15 @@ describe('the workflow bundle', function () {
     const text = readFileSync(join(root, 'workflows/index.ts'), 'utf8');
     const names = [...text.matchAll(/export \{ ([\w, ]+) \}/g)].flatMap((match) => String(match[1]).split(', '));
     assert.deepEqual(names.toSorted(), [
+      'approveBatch',
       'checkpointAudit',
+      'reconcileBatches',
       'reconcileCommands',
       'renewCa',
       'resignExpiring',
       'revokeIdentity',
       'revokeSshCertificate',
+      'rotateApproverSet',
       'rotateCommandRoot',
       'rotateGatewayCertificate',
       'rotateTicketKey',

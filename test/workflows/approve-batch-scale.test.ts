@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { rangeSize } from '../../activities/batches-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import * as messages from '../../workflows/approve-batch/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
-import { type BatchHandle, runBatchWorkers, startBatch, untilBatch, waitsForApprovals } from './batch-rig.ts';
+import { sharedTemporal, startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { type BatchHandle, runBatchWorkers, startBatch, waitsForApprovals } from './batch-rig.ts';
 import { type BatchOptions, BatchWorld } from './batch-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
 
@@ -101,27 +101,38 @@ describe('approveBatch: size and faults', function () {
       assert.deepEqual([world.sent.length, new Set(world.sent).size, world.evidences], [6, 6, [id]]);
     });
   }
+});
 
-  it('the update works after the run went on as a new one, and counts no approver twice', async () => {
-    const batch = await begin({ size: 2 });
-    const first = world.approval(0, id);
-    await batch.executeUpdate(messages.approve, { args: [first], updateId: 'ann' });
-    // Enough history for the server to suggest a new run.
-    for (let sent = 0; sent < 4_200; sent += 100)
-      await Promise.all(Array.from({ length: 100 }, () => batch.signal('nobodyKnowsThis', sent)));
-    const { firstExecutionRunId } = batch as unknown as { firstExecutionRunId: string };
-    for (;;) {
-      await batch.signal(messages.approvalRecorded);
-      const { runId } = await temporal.client.workflow.getHandle(batch.workflowId).describe();
-      if (runId !== firstExecutionRunId) break;
-      await new Promise((resolve) => setTimeout(resolve, 100));
+describe('approveBatch: a long history', function () {
+  this.timeout(90_000);
+
+  it('goes on as a new run with the id alone: the update works there, and no approver counts twice', async () => {
+    const temporal = await startTestTemporal(['limit.historyCount.suggestContinueAsNew=60']);
+    const world = new BatchWorld();
+    const id = world.add('long', { size: 2 });
+    const workers = await runBatchWorkers(temporal, world);
+    try {
+      const first = await startBatch(temporal.client, id);
+      await waitsForApprovals(first);
+      const approval = world.approval(0, id);
+      await first.executeUpdate(messages.approve, { args: [approval], updateId: 'ann' });
+      const runIdOf = async (): Promise<string> => (await temporal.client.workflow.getHandle(first.workflowId).describe()).runId;
+      const before = await runIdOf();
+      for (let sent = 0; sent < 80; sent += 1) await first.signal('nobodyKnowsThis', sent).catch(() => undefined);
+      while ((await runIdOf()) === before) {
+        await temporal.client.workflow.getHandle(first.workflowId).signal('nobodyKnowsThis', 0);
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      const later: BatchHandle = temporal.client.workflow.getHandle(first.workflowId);
+      assert.equal((await waitsForApprovals(later)).approvals.length, 1);
+      const again = await later.executeUpdate(messages.approve, { args: [approval], updateId: 'ann' });
+      assert.deepEqual([again.approvals.length, world.sent], [1, []]);
+      await later.executeUpdate(messages.approve, { args: [world.approval(2, id)] });
+      assert.equal((await later.result()).outcome, 'finished');
+      assert.equal(world.sent.length, 2);
+    } finally {
+      await workers.stop();
+      await temporal.stop();
     }
-    const later = temporal.client.workflow.getHandle<() => Promise<messages.BatchResult>>(batch.workflowId);
-    const status = await untilBatch(later as BatchHandle, ({ phase }) => phase === 'waiting-approvals');
-    assert.equal(status.approvals.length, 1);
-    assert.equal((await later.executeUpdate(messages.approve, { args: [first], updateId: 'ann' })).approvals.length, 1);
-    assert.deepEqual(world.sent, []);
-    await later.executeUpdate(messages.approve, { args: [world.approval(2, id)] });
-    assert.equal((await later.result()).outcome, 'finished');
   });
 });

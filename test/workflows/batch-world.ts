@@ -51,6 +51,7 @@ export class BatchWorld implements BatchControlPorts, BatchSigningPorts {
   readonly ranges: { from: number; to: number }[] = [];
   readonly evidences: string[] = [];
   readonly watched = new Set<string>();
+  readonly closed = new Set<string>();
   /** Commands end by themselves as this says; null: they stay open. */
   ends: CommandStateName | null = 'done';
   reconciled = 0;
@@ -140,9 +141,10 @@ export class BatchWorld implements BatchControlPorts, BatchSigningPorts {
         .slice(0, limit),
     reconcile: async () => {
       this.reconciled += 1;
-      return { expired: 1, cancelled: 0, commands: 2 };
+      return { expired: 1, commands: 2 };
     },
-    unfinished: async (limit) => [...this.stored.keys()].slice(0, limit),
+    close: async (batchId) => void this.closed.add(batchId),
+    unfinished: async (limit) => [...this.stored.keys()].filter((id) => !this.closed.has(id) || this.#counts(id).held > 0).slice(0, limit),
   };
 
   readonly workflows: BatchControlPorts['workflows'] = { isRunning: async (batchId) => this.watched.has(batchId) };

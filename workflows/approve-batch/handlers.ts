@@ -6,7 +6,7 @@
  * throw, because a failure in one would end the workflow.
  */
 import type { SignalDefinition, UpdateDefinition } from '@temporalio/common';
-import { log, proxyActivities, setDefaultSignalHandler, setHandler } from '@temporalio/workflow';
+import { log, proxyActivities, setDefaultSignalHandler, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
 import { onControl } from '../shared/activity-options.ts';
 import { asOwnFailure, refusing } from '../shared/failures.ts';
@@ -46,7 +46,7 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
     description: 'A signed approval {kid, sig}; better-compute batch sign makes it',
   });
   const listen = (signal: { readonly name: string }, description: string, handle: (value: unknown) => unknown): void =>
-    setHandler(signal as SignalFromAnyone, (value) => quietly(signal.name, async () => handle(value)), { description });
+    setHandler(signal as SignalFromAnyone, (value) => quietly({ name: signal.name, wake }, async () => handle(value)), { description });
   listen(messages.approveSignal, 'The same without an answer, for hours in which no worker runs', (value) =>
     record(run.readApproval(value)),
   );
@@ -61,11 +61,20 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
       wake();
     });
   }
-  setDefaultSignalHandler((name) => log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) }));
+  setDefaultSignalHandler((name) => {
+    log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) });
+    wakeIfLong(wake);
+  });
 }
 
-async function quietly(name: string, handle: () => Promise<unknown>): Promise<void> {
+/** The main line waits without history; messages are history, and it has to go on as a new run before there is too much of it. */
+function wakeIfLong(wake: () => void): void {
+  if (workflowInfo().continueAsNewSuggested) wake();
+}
+
+async function quietly({ name, wake }: { name: string; wake: () => void }, handle: () => Promise<unknown>): Promise<void> {
   try {
+    wakeIfLong(wake);
     await handle();
   } catch (error) {
     log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });

@@ -21,7 +21,6 @@ const startedPerRun = 25;
 
 export interface BatchesReconciled {
   readonly expired: number;
-  readonly cancelled: number;
   readonly commands: number;
   readonly started: number;
 }

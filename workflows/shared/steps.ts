@@ -25,6 +25,9 @@ const repairs: ReadonlyMap<string, Blocked['waitsFor']> = new Map([
   ['database-behind-fleet', 'database'],
 ]);
 
+/** Refusals of a first step whose remedy is a person's work elsewhere, after which the step finds it done. */
+const doneByHand: ReadonlySet<string> = new Set(['key-offline']);
+
 /** Thrown out of a step when an abort has been recorded; never leaves the workflow. */
 export class AbortRequested extends Error {
   override readonly name = 'AbortRequested';
@@ -83,7 +86,7 @@ export class Steps<Phase extends string, Gate extends string, State extends Life
         if (refusal === undefined || error instanceof AbortRequested) throw error;
         const asBlocked = this.#options.holdsAsBlocked();
         const waitsFor = (asBlocked ? repairs.get(refusal.reason) : undefined) ?? 'operator';
-        if (options.mayFail && waitsFor === 'operator') throw toFailure(error);
+        if (options.mayFail && waitsFor === 'operator' && !doneByHand.has(refusal.reason)) throw toFailure(error);
         this.#block(refusal, { waitsFor, asBlocked });
       }
     }
