@@ -17,6 +17,15 @@ export function createTlsFolder(folder: string): GatewayCertificateFolder {
         throw new ControlError('INVALID_CONFIG', `${at('gateway.crt')} cannot be read`, { cause, details: { reason: 'not-readable' } });
       }
     },
+    async writeAuthorities({ nodeCa, internalCa }) {
+      for (const [name, text] of [
+        ['node-ca.pem', nodeCa],
+        ['internal-ca.pem', internalCa],
+      ] as const) {
+        const present = await readFile(at(name), 'utf8').catch(() => null);
+        if (present !== null && present !== text) await replaceWhole(at(name), text);
+      }
+    },
     async replace({ key, chain, nodeCa }) {
       await replaceWhole(at('node-ca.pem'), nodeCa);
       await replaceSet(at('gateway'), [

@@ -15,7 +15,7 @@ import { listProcesses, type ProcessRow } from '../../services/processes.ts';
 import * as workload from '../../services/workload-keys.ts';
 import type { ExchangedKeyPort, KeyView } from '../key-rotation-ports.ts';
 import type { BundleSteps } from './bundle-steps.ts';
-import { createGatewayCertificate, type GatewayCertificateFolder } from './gateway-certificate.ts';
+import { authorityFiles, createGatewayCertificate, type GatewayCertificateFolder } from './gateway-certificate.ts';
 
 export interface ExchangedKeysOptions {
   readonly db: Database;
@@ -55,7 +55,7 @@ const caOf: Readonly<Record<RenewedCa, bundles.RenewableCa>> = Object.freeze({
 
 /** The present certificate "signs"; earlier ones are former, each with the instant at which nobody needs it any more. */
 function createCa(options: ExchangedKeysOptions, subject: RenewedCa): ExchangedKeyPort {
-  const { steps, times } = options;
+  const { steps, times, folder } = options;
   const ca = caOf[subject];
   const keysOf = (bundle: bundles.PkiBundle): KeyStanding[] =>
     bundle[ca].certificates.map(({ serial }, at) =>
@@ -64,19 +64,24 @@ function createCa(options: ExchangedKeysOptions, subject: RenewedCa): ExchangedK
   const opensAt = (bundle: bundles.PkiBundle, serial: string): number =>
     retirementOpensAt(bundles.caRetirementFacts(bundle[ca].certificates, { ca, serial, lastLeafNotAfter: null }), times);
   const show = (bundle: bundles.PkiBundle): KeyView => viewOf(bundle, keysOf(bundle));
+  /** Also when the bundle was changed before: a step that was cut off behind it makes up for the files. */
+  const written = async (bundle: bundles.PkiBundle): Promise<KeyView> => {
+    await folder.writeAuthorities(authorityFiles(bundle));
+    return show(bundle);
+  };
   return {
     read: async () => show(await steps.read()),
     add: async ({ from, refuse }) =>
-      show(
+      written(
         await steps.take(async (bundle, now) => {
           if (from === null || bundle[ca].certificate.serial !== from) return unchanged(bundle);
           await refuse();
-          return bundles.renewCa(bundle, { ca, serial: from, now });
+          return bundles.renewCa(bundle, { ca, serial: from, now }).catch(sayByHand(subject));
         }),
       ),
     promote: async () => show(await steps.read()),
     retire: async ({ from }) =>
-      show(
+      written(
         await steps.take((bundle, now) =>
           hasKey(keysOf(bundle), from, 'former')
             ? bundles.retireCaCertificate(bundle, { ca, serial: from, now, opensAt: opensAt(bundle, from), forcedReason: '' })
@@ -86,6 +91,19 @@ function createCa(options: ExchangedKeysOptions, subject: RenewedCa): ExchangedK
     processes: (view) => countHolders(options, view),
   };
 }
+
+/** The workflow holds at this refusal: the renewal by hand is what it waits for, and it goes on from there. */
+const sayByHand =
+  (subject: RenewedCa) =>
+  (error: unknown): never => {
+    if (!(error instanceof ControlError) || error.details['reason'] !== 'key-offline') throw error;
+    const byHand = `better-compute pki renew-ca --ca ${subject} --root-key FILE`;
+    throw new ControlError(
+      'INVALID_STATE',
+      `the root's private key is offline: renew by hand (${byHand}), then better-compute rotation resume --key ca --ca ${subject}`,
+      { details: { ...error.details, hint: byHand }, cause: error },
+    );
+  };
 
 function createTicketKey(options: ExchangedKeysOptions): ExchangedKeyPort {
   const { steps } = options;

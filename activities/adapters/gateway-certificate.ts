@@ -17,6 +17,8 @@ export interface GatewayCertificateFolder {
   read(): Promise<string | null>;
   /** Replaces key and chain as one set; a cut in the middle leaves a complete one. */
   replace(files: { readonly key: string; readonly chain: string; readonly nodeCa: string }): Promise<void>;
+  /** Replaces the files of authorities that are there; a folder that has none is not this deployment's to fill. */
+  writeAuthorities(files: { readonly nodeCa: string; readonly internalCa: string }): Promise<void>;
 }
 
 export interface GatewayCertificateOptions {
@@ -79,8 +81,14 @@ async function issueLike(present: Certificate, bundle: PkiBundle, now: number): 
   return {
     key: encodePem('PRIVATE KEY', privateKey.export({ type: 'pkcs8', format: 'der' })),
     chain: pemOf(chain),
-    nodeCa: pemOf(bundle.nodeCa.certificates.map(({ der }) => der)),
+    nodeCa: authorityFiles(bundle).nodeCa,
   };
 }
+
+/** What a CA's renewal changes in the folder: whom gateways take certificates from, and whom processes do. */
+export const authorityFiles = ({ nodeCa, internalCa }: PkiBundle): { nodeCa: string; internalCa: string } => ({
+  nodeCa: pemOf(nodeCa.certificates.map(({ der }) => der)),
+  internalCa: pemOf(internalCa.certificates.map(({ der }) => der)),
+});
 
 const pemOf = (chain: readonly Uint8Array[]): string => chain.map((der) => encodePem('CERTIFICATE', der)).join('');

@@ -1,7 +1,7 @@
 /** Every exchange of a key over a real database, a real bundle file and a real folder of TLS files, with its waits skipped. */
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { activityInfo } from '@temporalio/activity';
@@ -168,8 +168,12 @@ describe('exchanges of keys over real stores', function () {
     const workflowId = keyWorkflowId('ca', 'internal');
     const start = (client: Client): Promise<KeyHandle> =>
       client.workflow.start<() => Promise<KeyRotationResult>>('renewCa', { workflowId, taskQueue: taskQueues.control, args: [] });
+    const anchors = (): string[] => parsePemCertificates(tls('internal-ca.pem')).map((der) => parseCertificate(der).serial);
+    const [present] = bundle.current().internalCa.certificates;
+    writeFileSync(join(home, 'internal-ca.pem'), encodePem('CERTIFICATE', present?.der ?? new Uint8Array()));
     const first = await start(temporal.client);
     const { rotationId, to } = await untilKeyStatus(first, ({ phase }) => phase === 'waiting-retire');
+    assert.deepEqual(anchors(), [to, present?.serial], 'whoever reads the folder takes both');
     await first.terminate('by mistake');
     const result = await (await start(temporal.skipping)).result();
     assert.deepEqual([result.rotationId, result.to], [rotationId, to]);
@@ -177,6 +181,7 @@ describe('exchanges of keys over real stores', function () {
       bundle.current().internalCa.certificates.map(({ serial }) => serial),
       [to],
     );
+    assert.deepEqual(anchors(), [to]);
     assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'retire', 'confirm']);
   });
 

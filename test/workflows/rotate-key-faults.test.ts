@@ -106,15 +106,35 @@ describe('the exchange of a key: faults', function () {
   it('fails at once where nothing has happened, and says why', async () => {
     const world = new KeyWorld('ca');
     world.before = (call) => {
-      if (call === 'add')
-        throw new ControlError('INVALID_STATE', "the root's private key is not in the key bundle", { details: { reason: 'key-offline' } });
+      if (call === 'add') throw new ControlError('INVALID_STATE', 'a renewal gains nothing', { details: { reason: 'nothing-gained' } });
     };
     const running = await begin(world);
     await assert.rejects(running.result(), (error: WorkflowFailedError) => {
-      assert.equal((error.cause?.cause as Error | undefined)?.message, "the root's private key is not in the key bundle");
+      assert.equal((error.cause?.cause as Error | undefined)?.message, 'a renewal gains nothing');
       return true;
     });
     assert.deepEqual(world.effects, []);
+  });
+
+  it('CLI-052 holds where the root is offline, says what to do by hand, and goes on from the renewal that was made there', async () => {
+    const world = new KeyWorld('ca');
+    const message = "the root's private key is offline: renew by hand (better-compute pki renew-ca --ca node --root-key FILE)";
+    world.before = (call) => {
+      if (call === 'add' && world.keys.length === 1)
+        throw new ControlError('INVALID_STATE', message, { details: { reason: 'key-offline' } });
+    };
+    const running = await begin(world);
+    const held = await untilKeyStatus(running, (status) => status.blocked !== null);
+    assert.deepEqual([held.phase, held.blocked], ['adding', { code: 'INVALID_STATE', message, waitsFor: 'operator' }]);
+    // What pki renew-ca does.
+    world.keys = [
+      { id: 'key-9', state: 'signing', opensAt: null },
+      { id: 'key-1', state: 'former', opensAt: world.now() + 100 },
+    ];
+    await running.signal('resume');
+    const result = await running.result();
+    assert.deepEqual([result.outcome, result.from, result.to], ['exchanged', 'key-1', 'key-9']);
+    assert.deepEqual(world.effects, ['retire key-1'], 'the workflow renewed nothing itself');
   });
 
   it('holds for the operator where a step is refused half way, and goes on when told', async () => {
