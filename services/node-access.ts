@@ -85,6 +85,24 @@ async function renderAccess({ db, keys }: NodeAccessOptions, { nodeId, now }: { 
   return { access: { ...tickets, ...krl, sshUserCa }, listed: serials };
 }
 
+/** Of one attempt of a step that waits: some seconds of signatures and writes. */
+const writtenAtATime = 500;
+
+const countBehind = {
+  name: 'node-access-count',
+  text: `select count(*) as left from nodes n where state = 'active' and role in ('node', 'site')
+           and (coalesce(spec -> 'access' ->> 'sshUserCa', '') <> $1 or coalesce(spec -> 'access' -> 'jwks', '[]') <> $2::jsonb)`,
+};
+
+/** Brings some of the nodes up to date, and says how many are left: for a step that waits until none is. @throws as writeAccess */
+export async function writeAccessOfSome(options: NodeAccessOptions): Promise<{ readonly left: number }> {
+  const { db, keys } = options;
+  const facts = [keys.sshUserCa ?? '', JSON.stringify(keys.jwks)];
+  const rows = await db.query<{ id: string }>(behind, ['', ...facts, writtenAtATime]);
+  for (const { id } of rows) await writeAccess(options, id);
+  return { left: (await db.query<{ left: number }>(countBehind, facts))[0]?.left ?? 0 };
+}
+
 /** Machines with logins of their own; a ramdisk lives for minutes, a tenant's machine is the tenant's. */
 const behind = {
   name: 'node-access-behind',

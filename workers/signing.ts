@@ -98,6 +98,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
         times,
         workload: config.workload,
         folder: createTlsFolder(config.tlsFolder),
+        specs: access.specs,
       }),
     ),
     createBatchSigningActivities({

@@ -1,12 +1,13 @@
 /** Logins to the nodes over PostgreSQL: the access section of their desired state, and what is taken back. */
 import type { Database } from '../../drizzle/client.ts';
 import type { PkiBundle } from '../../pki/bundle/index.ts';
-import { accessKeysOf, type NodeAccessOptions, writeAccess, writeAccessOfAll } from '../../services/node-access.ts';
+import { accessKeysOf, type NodeAccessOptions, writeAccess, writeAccessOfAll, writeAccessOfSome } from '../../services/node-access.ts';
 import { announceSpecs } from '../../services/poke.ts';
 import { revokeSshCertificate } from '../../services/ssh-certificates.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
 import type { CommandSigningPorts } from '../command-ports.ts';
 import type { SshSigningPorts } from '../ssh-signing.ts';
+import type { ExchangedKeysOptions } from './exchanged-keys.ts';
 
 export interface AccessOptions {
   readonly db: Database;
@@ -14,7 +15,11 @@ export interface AccessOptions {
   readonly bundle: () => PkiBundle;
 }
 
-export function createAccess({ db, worker, bundle }: AccessOptions): CommandSigningPorts['access'] & SshSigningPorts['ssh'] {
+export function createAccess({
+  db,
+  worker,
+  bundle,
+}: AccessOptions): CommandSigningPorts['access'] & SshSigningPorts['ssh'] & Pick<ExchangedKeysOptions, 'specs'> {
   const options = (): NodeAccessOptions => {
     const current = bundle();
     const announce = (nodeIds: readonly string[]): Promise<void> => announceSpecs(db, nodeIds);
@@ -22,6 +27,7 @@ export function createAccess({ db, worker, bundle }: AccessOptions): CommandSign
   };
   return {
     bringUpToDate: async (onProgress) => writeAccessOfAll(options(), { onProgress }),
+    specs: async () => (await writeAccessOfSome(options())).left,
     revoke: async ({ serial, actor, reason }) => {
       const { nodeId } = await revokeSshCertificate({ db, serial, actor, reason });
       return { nodeId, generation: await writeAccess(options(), nodeId) };

@@ -25,6 +25,8 @@ export interface ExchangedKeysOptions {
   /** null: this deployment issues no workload tokens. */
   readonly workload: workload.WorkloadSettings | null;
   readonly folder: GatewayCertificateFolder;
+  /** Signs desired state that does not name the ticket keys of the bundle, some at a time; answers of how many nodes that is so. */
+  readonly specs: () => Promise<number>;
 }
 
 export function createExchangedKeys(options: ExchangedKeysOptions): (key: ExchangedKey, subject: RenewedCa | '') => ExchangedKeyPort {
@@ -145,7 +147,7 @@ function createTicketKey(options: ExchangedKeysOptions): ExchangedKeyPort {
           return hasKey(keysOf(bundle), from, 'former') ? bundles.retireExecTicketKey(bundle, { now }) : unchanged(bundle);
         }),
       ),
-    processes: (view) => countHolders(options, view),
+    processes: (view) => countHoldersAndSpecs(options, view),
   };
 }
 
@@ -214,6 +216,16 @@ async function countHolders({ db }: ExchangedKeysOptions, view: KeyView): Count 
     verdict,
     processes: live(rows, now).map((row) => ({ ...nameOf(row), runs: row.bundleDigest })),
   };
+}
+
+/** The nodes verify tickets by their desired state (EXEC-006): the next key signs when every one names it. */
+async function countHoldersAndSpecs(options: ExchangedKeysOptions, view: KeyView): Count {
+  const counted = await countHolders(options, view);
+  if (counted.verdict.kind === 'closed') return counted;
+  const left = await options.specs();
+  if (left === 0) return counted;
+  const message = `the desired state of ${left} node(s) does not name the ticket keys of this bundle yet`;
+  return { ...counted, verdict: { kind: 'closed', reason: 'specs-behind', message, behind: [] } };
 }
 
 async function countGateways({ db }: ExchangedKeysOptions, view: KeyView): Count {

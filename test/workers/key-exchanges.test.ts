@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { activityInfo } from '@temporalio/activity';
 import type { Client } from '@temporalio/client';
+import { createAccess } from '../../activities/adapters/access.ts';
 import { createKeyRotationPorts } from '../../activities/adapters/key-rotation.ts';
 import { createOverrideWriter, createPublishedQuorum } from '../../activities/adapters/rotation.ts';
 import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
@@ -14,10 +15,11 @@ import { productionTimes } from '../../domain/rotation/gates.ts';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import { day, minute } from '../../domain/time.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
+import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { verifyKeyEvidence } from '../../pki/audit/verify-key-evidence.ts';
 import { createAuthorities } from '../../pki/authority/index.ts';
 import { bundleDigest, createBundle, encodeBundle, newSigningKey } from '../../pki/bundle/index.ts';
-import { jwkThumbprint } from '../../pki/jose/index.ts';
+import { jwkThumbprint, parsePublicJwk } from '../../pki/jose/index.ts';
 import { openWorkloadKeys, sealWorkloadKeys } from '../../pki/workload/index.ts';
 import { encodePem, parseCertificate, parsePemCertificates, spkiOf, spkiPin } from '../../pki/x509/index.ts';
 import { createBundleFileStore } from '../../runtime/bundle-file-store.ts';
@@ -26,6 +28,7 @@ import { openExternalSigners } from '../../runtime/signers/external-signers.ts';
 import { verifyAuditChain } from '../../services/audit.ts';
 import { recordHeartbeat } from '../../services/processes.ts';
 import { readEvidence } from '../../services/rotations.ts';
+import { createWorkerKeyring } from '../../services/worker-keys.ts';
 import { ensureWorkloadKeys, listWorkloadKeys, type WorkloadSettings } from '../../services/workload-keys.ts';
 import { taskQueues } from '../../temporal.config.ts';
 import { type BundleHolder, holdBundle } from '../../workers/bundle-holder.ts';
@@ -33,6 +36,7 @@ import { createTlsFolder } from '../../workers/tls-folder.ts';
 import { type KeyRotationResult, keyWorkflowId, keyWorkflows } from '../../workflows/rotate-key/messages.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { addNode } from '../services/support.ts';
 import { type KeyHandle, untilKeyStatus } from '../workflows/key-rig.ts';
 import { type RunningWorkers, running } from '../workflows/rotation-rig.ts';
 
@@ -57,6 +61,8 @@ describe('exchanges of keys over real stores', function () {
   const tls = (name: string): string => readFileSync(join(home, name), 'utf8');
   let temporal: TestTemporal;
 
+  /** Desired state cannot be written. */
+  let specsAreStuck = false;
   /** The api runs an earlier bundle than there is. */
   let lags = false;
   /** The server's clock where it skips, never before the database's. */
@@ -73,7 +79,25 @@ describe('exchanges of keys over real stores', function () {
     const first = await createAuthorities(bundle.current()).issueGateway({ spki: publicKey, now: Date.now(), dns: ['gw.example.com'] });
     await folder.replace({ key: privateKey, chain: first.chain.map((der) => encodePem('CERTIFICATE', der)).join(''), nodeCa: '' });
     await ensureWorkloadKeys(used.db, workload);
-    const ports = createKeyRotationPorts({ db: used.db, now: Date.now, running: bundle, clock, times: productionTimes, workload, folder });
+    const worker = createWorkerKeyring({
+      db: used.db,
+      processId: 'worker-signing@test:1',
+      bundle: bundle.current,
+      times: productionTimes,
+      now: Date.now,
+      catchUpMs: 0,
+    });
+    const { specs } = createAccess({ db: used.db, worker, bundle: bundle.current });
+    const ports = createKeyRotationPorts({
+      db: used.db,
+      now: Date.now,
+      running: bundle,
+      clock,
+      times: productionTimes,
+      workload,
+      folder,
+      specs: () => (specsAreStuck ? Promise.resolve(3) : specs()),
+    });
     const overrides = createOverrideWriter({ db: used.db, now: Date.now });
     workers = running([
       await temporal.createWorker({
@@ -148,6 +172,31 @@ describe('exchanges of keys over real stores', function () {
     assert.deepEqual([execTicketKeyNext, execTicketKeyFormer], [undefined, undefined]);
     assert.equal(generation - before.generation, 3, 'add, promote and retire each wrote the bundle once');
     assert.deepEqual(await stagesOf(result), ['plan', 'add', 'processes', 'promote', 'retire', 'confirm']);
+  });
+
+  it('EXEC-006 the next ticket key signs when the desired state of every node names it, and not before', async () => {
+    await addNode(used.db, 'node-1');
+    const jwks = async (): Promise<string[]> => {
+      const spec = (await findStoredSpec(used.db, 'node-1'))?.spec as { access?: { jwks?: string[] } };
+      return (spec.access?.jwks ?? []).map((jwk) => jwkThumbprint(parsePublicJwk(JSON.parse(jwk), 'sig').spki));
+    };
+    const before = jwkThumbprint(bundle.current().execTicketKey?.spki ?? new Uint8Array());
+    specsAreStuck = true;
+    const handle = await temporal.client.workflow.start<() => Promise<KeyRotationResult>>('rotateTicketKey', {
+      workflowId: keyWorkflowId('ticket', ''),
+      taskQueue: taskQueues.control,
+      args: [],
+    });
+    const { behind, phase, to } = await untilKeyStatus(handle, (status) => status.behind !== null);
+    assert.equal(phase, 'waiting-processes');
+    assert.equal(behind?.message, 'the desired state of 3 node(s) does not name the ticket keys of this bundle yet');
+    assert.equal(jwkThumbprint(bundle.current().execTicketKey?.spki ?? new Uint8Array()), before, 'the former key signs');
+    specsAreStuck = false;
+    await untilKeyStatus(handle, ({ phase: at }) => at === 'waiting-retire');
+    assert.deepEqual((await jwks()).toSorted(), [before, to].toSorted());
+    await handle.terminate('its wait is not skipped here');
+    const result = await exchange('ticket');
+    assert.deepEqual(await jwks(), [result.to]);
   });
 
   it('R-04 a CA: a new certificate of the same key, and the earlier one leaves when its last leaf is over', async () => {
