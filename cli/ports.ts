@@ -35,7 +35,7 @@ export function createPorts(io: CliIo): Ports {
     api: () => createOperatorClient(settings),
     rotation: async (target) => (await import('./temporal-rotation.ts')).connectAnyRotation(settings.temporalEnv(), target ?? commandRoot),
     examine: async (pki) =>
-      (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, now: io.now }),
+      (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, env: io.env, now: io.now }),
     supportBundle: async ({ pki, findings }) => {
       const [{ createSupportBundle }, { version }] = await Promise.all([import('./doctor/support-bundle.ts'), import('./program.ts')]);
       const program = { version, node: process.versions.node, platform: process.platform, arch: process.arch };

@@ -12,6 +12,7 @@ import { type FleetAhead, readFleetAhead } from '../../services/freshness.ts';
 import { getTrust, type TrustView } from '../../services/operator-reads.ts';
 import { listProcesses } from '../../services/processes.ts';
 import type { Settings } from '../settings.ts';
+import { examineApprovers } from './examine-approvers.ts';
 import { examineSigners } from './examine-signers.ts';
 import { examineTemporal } from './examine-temporal.ts';
 import { error, type Finding, messageOf, ok } from './finding.ts';
@@ -24,6 +25,8 @@ export interface Examination {
   /** Another bundle than the deployment's; null for that one. */
   readonly pki: string | null;
   readonly nodeVersion: string;
+  /** Of this command: what it says about approvers is compared with what is published. */
+  readonly env: NodeJS.ProcessEnv;
   now(): number;
 }
 
@@ -64,13 +67,14 @@ async function bundleAlone({ settings, pki, now }: Examination): Promise<readonl
   return [...judged.findings, ...(await examineSigners(judged.bundle, settings.temporalEnv()))];
 }
 
-async function examineOpen({ settings, pki, now }: Examination, db: Database): Promise<Finding[]> {
+async function examineOpen(examination: Examination, db: Database): Promise<Finding[]> {
+  const { settings, pki, env, now } = examination;
   const before = now();
   // Whatever the database wrote is judged by the database's clock; how far this host's is off is a finding of its own.
   const at = await databaseNow(db);
   const clockFinding = judgeClock((before + now()) / 2, at);
   const migrations = await judgeMigrations(db);
-  if (migrations.severity === 'error') return [migrations, clockFinding, ...(await bundleAlone({ settings, pki, nodeVersion: '', now }))];
+  if (migrations.severity === 'error') return [migrations, clockFinding, ...(await bundleAlone(examination))];
   const trust = await getTrust(db, at).catch((): TrustView | null => null);
   const judged = judgeBundle({ ...(await readBundle(settings, pki, db)), secret: settings.secret(), now: at, fleet: trust });
   return [
@@ -79,6 +83,7 @@ async function examineOpen({ settings, pki, now }: Examination, db: Database): P
     ...judged.findings,
     ...(await examineSigners(judged.bundle, settings.temporalEnv())),
     judgeTrust(trust),
+    ...(await examineApprovers(db, { env, trustDomain: judged.bundle?.trustDomain ?? null })),
     ...judgeProcesses(await listProcesses(db), at),
     ...judgeFreshness({ ...(await readFreshness(db)), bundle: identityOf(judged.bundle) }),
   ];

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { doctorRun } from '../../cli/commands/doctor.ts';
 import { examine } from '../../cli/doctor/examine.ts';
+import { type AskedSigner, examineSigners, judgeSigners, slowAfterMs } from '../../cli/doctor/examine-signers.ts';
 import type { Finding } from '../../cli/doctor/finding.ts';
 import { type BundleFacts, judgeBundle } from '../../cli/doctor/judge-bundle.ts';
-import { type AskedSigner, examineSigners, judgeSigners, slowAfterMs } from '../../cli/doctor/examine-signers.ts';
 import { judgeFreshness, judgeProcesses, judgeTemporal, judgeTrust } from '../../cli/doctor/judge-deployment.ts';
 import { judgeClock, judgeGatewayFiles, judgeNode } from '../../cli/doctor/judge-host.ts';
 import { QuietExit } from '../../cli/exit.ts';
@@ -247,7 +247,7 @@ describe('better-compute doctor', function () {
 
   const settingsOf = (env: NodeJS.ProcessEnv) => createSettings({ TEMPORAL_ADDRESS: '127.0.0.1:1', ...env });
   const look = (env: NodeJS.ProcessEnv, now: () => number = Date.now): Promise<Finding[]> =>
-    examine({ settings: settingsOf(env), pki: null, nodeVersion: process.versions.node, now });
+    examine({ settings: settingsOf(env), pki: null, nodeVersion: process.versions.node, env, now });
 
   it('runs when everything is down, and names each', async () => {
     const findings = await look({ BETTER_COMPUTE_HOME: scratchFolder(), BETTER_COMPUTE_DATABASE_URL: 'postgres://127.0.0.1:1/none' });
@@ -271,6 +271,7 @@ describe('better-compute doctor', function () {
         settings: settingsOf({ BETTER_COMPUTE_HOME: home, BETTER_COMPUTE_SECRET: secret }),
         pki,
         nodeVersion: '20.20.0',
+        env: {},
         now: Date.now,
       });
     assert.match(

@@ -4,6 +4,7 @@
  */
 import { ControlError } from '../../../domain/errors.ts';
 import type { FleetFacts, ProcessFact } from '../../../domain/rotation/gates.ts';
+import type { QuorumFields } from '../../../pki/trust/index.ts';
 import type { Ports } from '../../ports.ts';
 
 export interface Published {
@@ -43,6 +44,10 @@ export interface Deployment {
   fleet(version: number, excluded: readonly string[]): Promise<FleetFacts>;
   /** Each connected node once, by its newest session. */
   connected(): Promise<readonly NodeTrust[]>;
+  /** The database has the columns in which gateways record approver sets (LAG-015). */
+  recordsSets(): Promise<boolean>;
+  /** The last approver set that was introduced properly; null before the first. */
+  introducedSet(): Promise<QuorumFields | null>;
   lastWorkerNotAfter(rootId: string): Promise<number | null>;
   /** Unfinished commands and stored specs that are signed under the root. */
   signedUnder(rootId: string): Promise<number>;

@@ -4,7 +4,10 @@ import { showInstant } from '../../../domain/time.ts';
 import { settleTrustVersion } from '../../../domain/trust/version.ts';
 import { type PublicBundle, readPublicBundle } from '../../../pki/bundle/index.ts';
 import { approverSetDigest, noQuorum, type QuorumFields, trustContentDigest, trustContentOf } from '../../../pki/trust/index.ts';
+import { lagOf } from '../../../services/approver-lag.ts';
+import { chooseApproverSet } from '../../../services/approver-sets.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
+import { configuredApprovers } from '../../configured-approvers.ts';
 import { writeJson } from '../../io.ts';
 import { type Deployment, getDeployment, type NodeTrust, type PkiPorts, type Published } from './deployment.ts';
 import { readShown } from './pins-view.ts';
@@ -35,7 +38,8 @@ export async function pkiTrustVersionRun({ pki, json }: PkiTrustVersionOptions, 
         details: { reason: 'nothing-published', hint: 'it is published when the api starts: better-compute start' },
       });
     }
-    const report = await compare({ bundle, published, deployment, floorOption });
+    const configured = configuredApprovers(ports.io.env);
+    const report = await compare({ bundle, published, deployment, floorOption, configured });
     if (json) writeJson(ports.io, report);
     else ports.io.out(lines(report).join('\n'));
   } finally {
@@ -58,8 +62,9 @@ export interface TrustVersionReport {
   readonly approverSetEpoch: number;
   readonly approverSetSha256: string;
   readonly publishedApproverSetSha256?: string;
-  readonly approverSetBehind: number;
-  readonly approverSetSample: readonly { readonly nodeId: string; readonly epoch: number }[];
+  /** Absent before the database records what nodes hold (LAG-015), as the sample. */
+  readonly approverSetBehind?: number;
+  readonly approverSetSample?: readonly { readonly nodeId: string; readonly epoch: number }[];
   readonly quorumChanged: boolean;
   readonly signQuorumForEpoch?: number;
   readonly connected: number;
@@ -75,11 +80,14 @@ interface Comparison {
   readonly published: Published;
   readonly deployment: Deployment;
   readonly floorOption: number;
+  /** null: this configuration says nothing about approvers, and what is published stays. */
+  readonly configured: QuorumFields | null;
 }
 
-async function compare({ bundle, published, deployment, floorOption }: Comparison): Promise<TrustVersionReport> {
-  // This version of the system configures no quorum yet, so its own set is the empty one.
-  const quorum = noQuorum;
+async function compare({ bundle, published, deployment, floorOption, configured }: Comparison): Promise<TrustVersionReport> {
+  const current = quorumOf(published.body);
+  const introduced = await deployment.introducedSet();
+  const { quorum } = chooseApproverSet({ configured, published: current, introduced, trustDomain: bundle.trustDomain });
   const digest = trustContentDigest({ ...trustContentOf(bundle), quorum });
   const decision = settleTrustVersion(published, await deployment.earlierVersionOf(digest), {
     digest,
@@ -91,34 +99,40 @@ async function compare({ bundle, published, deployment, floorOption }: Compariso
     version: published.version,
     configurationMatches: digest === published.digest,
     nextVersion: decision.version,
-    ...quorumReport(quorum, quorumOf(published.body), nodes),
+    ...quorumReport({ configured, published: current, introduced }),
+    ...((await deployment.recordsSets()) ? lagReport(nodes, current) : {}),
     ...fleetReport(published.version, nodes),
   };
 }
 
 const sampleSize = 5;
 
-function quorumReport(own: QuorumFields, published: QuorumFields, nodes: readonly NodeTrust[]) {
-  const [ownDigest, publishedDigest] = [approverSetDigest(own), approverSetDigest(published)];
+interface Sets {
+  readonly configured: QuorumFields | null;
+  readonly published: QuorumFields;
+  readonly introduced: QuorumFields | null;
+}
+
+/** PIN-002, PIN-003: the digest to pin is computed from this configuration's keys, whatever the database says. */
+function quorumReport({ configured, published, introduced }: Sets) {
+  const [own, publishedDigest] = [approverSetDigest(configured ?? noQuorum), approverSetDigest(published)];
   const epoch = Number(published.approverSetEpoch);
-  const behind = nodes.filter((node) => !holdsSet(node, published, publishedDigest));
-  const quorumChanged = ownDigest !== publishedDigest;
+  // Against the set that was introduced properly: an unsigned one that was published is still a change (A-PKI-15).
+  const quorumChanged = configured !== null && own !== approverSetDigest(introduced ?? published);
   return {
     approverSetEpoch: epoch,
-    approverSetSha256: ownDigest,
-    ...(quorumChanged ? { publishedApproverSetSha256: publishedDigest } : {}),
-    approverSetBehind: behind.length,
-    approverSetSample: behind.slice(0, sampleSize).map((node) => ({ nodeId: node.nodeId, epoch: node.approverSetEpoch ?? 0 })),
+    approverSetSha256: own,
+    ...(own === publishedDigest ? {} : { publishedApproverSetSha256: publishedDigest }),
     quorumChanged,
     ...(quorumChanged ? { signQuorumForEpoch: epoch + 1 } : {}),
   };
 }
 
-/** Where keys are published, a node without keys lags; where none are, a node that still holds some does (A-PKI-33). */
-const holdsSet = (node: NodeTrust, published: QuorumFields, digest: string): boolean =>
-  published.approverKeys.length > 0
-    ? node.approverSetSha256 === digest
-    : node.approverSetSha256 === null || node.approverSetSha256 === digest || node.approverSetSha256 === '';
+function lagReport(nodes: readonly NodeTrust[], published: QuorumFields) {
+  const sets = nodes.map(({ nodeId, approverSetEpoch: epoch, approverSetSha256: sha256 }) => ({ nodeId, epoch, sha256 }));
+  const { behind, sample } = lagOf(sets, published);
+  return { approverSetBehind: behind, approverSetSample: sample };
+}
 
 function fleetReport(version: number, nodes: readonly NodeTrust[]) {
   const held = nodes
@@ -136,7 +150,7 @@ function fleetReport(version: number, nodes: readonly NodeTrust[]) {
   };
 }
 
-function lines({ approverSetSample, versions, oldest, ...plain }: TrustVersionReport): string[] {
+function lines({ approverSetSample = [], versions, oldest, ...plain }: TrustVersionReport): string[] {
   return [
     ...Object.entries(plain).map(([name, value]) => `${name}: ${value}`),
     ...approverSetSample.map(({ nodeId, epoch }) => `approverSetSample: ${nodeId} at epoch ${epoch}`),

@@ -4,7 +4,7 @@ import { toBinary } from '@bufbuild/protobuf';
 import type { Deployment, ForcedStep, NodeTrust, Published } from '../../../cli/commands/pki/deployment.ts';
 import type { FleetFacts, ProcessFact } from '../../../domain/rotation/gates.ts';
 import { bundleDigest, type PkiBundle } from '../../../pki/bundle/index.ts';
-import { trustBundleOf, trustContentDigest, trustContentOf } from '../../../pki/trust/index.ts';
+import { type QuorumFields, trustBundleOf, trustContentDigest, trustContentOf } from '../../../pki/trust/index.ts';
 import { TrustBundleSchema } from '../../../proto/index.ts';
 import { now } from '../../pki/support.ts';
 
@@ -15,6 +15,8 @@ export interface Facts {
   processes: ProcessFact[];
   fleet: FleetFacts;
   nodes: NodeTrust[];
+  recordsSets: boolean;
+  introduced: QuorumFields | null;
   lastWorkerNotAfter: number | null;
   signedUnder: number;
   /** Of the database; null: as this host's. */
@@ -48,6 +50,8 @@ export const openFacts = (bundle: PkiBundle, version: number): Facts => ({
   processes: [processOf(bundle), processOf(null, { id: 'gw-1', kind: 'gateway', publishedVersionSeen: version })],
   fleet: { connected: 2, behind: 0, sample: [], knownNodes: 3, absentNodes: 1, lastPresenceWriteAt: now },
   nodes: [],
+  recordsSets: true,
+  introduced: null,
   lastWorkerNotAfter: null,
   signedUnder: 0,
   clock: null,
@@ -72,6 +76,8 @@ export function deploymentOf(facts: Facts, hostClock: () => number): Deployment 
     processes: () => ask('processes', facts.processes),
     fleet: (_version, excluded) => ask(`fleet without ${excluded.join() || 'nobody'}`, facts.fleet),
     connected: () => ask('connected', facts.nodes),
+    recordsSets: async () => facts.recordsSets,
+    introducedSet: async () => facts.introduced,
     lastWorkerNotAfter: () => ask('worker', facts.lastWorkerNotAfter),
     signedUnder: () => ask('signed', facts.signedUnder),
     recordForce: async (step) => void facts.forced.push(step),

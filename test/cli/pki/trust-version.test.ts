@@ -1,10 +1,22 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { toBinary } from '@bufbuild/protobuf';
 import type { NodeTrust } from '../../../cli/commands/pki/deployment.ts';
 import { second } from '../../../domain/time.ts';
 import { addCommandRoot, type PkiBundle } from '../../../pki/bundle/index.ts';
-import { approverSetDigest, noQuorum, trustBundleOf, trustContentDigest, trustContentOf } from '../../../pki/trust/index.ts';
+import {
+  approverSetDigest,
+  noQuorum,
+  type QuorumFields,
+  trustBundleOf,
+  trustContentDigest,
+  trustContentOf,
+} from '../../../pki/trust/index.ts';
+import { encodePem } from '../../../pki/x509/index.ts';
 import { TrustBundleSchema } from '../../../proto/index.ts';
+import { type Approver, createApprover, quorumOfApprovers } from '../../harness/approvers.ts';
+import { scratchFolder } from '../../harness/scratch.ts';
 import { now, trustDomain } from '../../pki/support.ts';
 import { deploymentOf, type Facts, openFacts, publishedOf } from './facts.ts';
 import { type Bench, createBench, flagsOf } from './harness.ts';
@@ -58,8 +70,8 @@ describe('better-compute pki trust-version', () => {
         'nextVersion: 4',
         'approverSetEpoch: 0',
         `approverSetSha256: ${emptySet}`,
-        'approverSetBehind: 0',
         'quorumChanged: false',
+        'approverSetBehind: 0',
         'connected: 6',
         'behind: 2',
         'versions: not reported on 1 node(s)',
@@ -95,14 +107,36 @@ describe('better-compute pki trust-version', () => {
     assert.equal((await report())['nextVersion'], 3);
   });
 
-  it('CLI-065 CLI-066 CLI-067 CLI-068 CLI-069 CLI-070 a published quorum that this configuration does not have', async () => {
-    const quorum = { ...noQuorum, approverKeys: [{ kid: 'k1', spki: new Uint8Array([1]) }], approverThreshold: 1, approverSetEpoch: 3 };
-    const published = approverSetDigest(quorum);
+  const [anna, ben, cleo] = [createApprover(), createApprover(), createApprover()];
+  const publish = (quorum: QuorumFields): void => {
     facts.published = {
       version: 4,
       digest: trustContentDigest({ ...trustContentOf(bundle), quorum }),
       body: toBinary(TrustBundleSchema, trustBundleOf(bundle, 4, quorum)),
     };
+    facts.introduced = quorum;
+  };
+  /** As the api would be told: the public keys in files. */
+  const configure = (approvers: readonly Approver[], threshold: number): void => {
+    const folder = scratchFolder();
+    const paths = approvers.map(({ kid, signer }) => {
+      const path = join(folder, `${kid.slice(0, 8)}.pub`);
+      writeFileSync(path, encodePem('PUBLIC KEY', signer.spki));
+      return path;
+    });
+    bench.env['BETTER_COMPUTE_APPROVER_KEYS'] = paths.join(',');
+    bench.env['BETTER_COMPUTE_APPROVER_THRESHOLD'] = String(threshold);
+  };
+  afterEach(() => {
+    for (const name of ['KEYS', 'THRESHOLD']) delete bench.env[`BETTER_COMPUTE_APPROVER_${name}`];
+  });
+
+  it('CLI-065 CLI-066 CLI-067 CLI-068 CLI-069 CLI-070 PIN-002 PIN-003 PIN-004 a configured set beside another that is published', async () => {
+    const quorum = quorumOfApprovers({ approvers: [anna, ben], approverSetEpoch: 3 });
+    const own = approverSetDigest(quorumOfApprovers({ approvers: [anna, cleo] }));
+    const published = approverSetDigest(quorum);
+    publish(quorum);
+    configure([anna, cleo], 2);
     facts.nodes = [
       node('n1', 4, { approverSetSha256: published, approverSetEpoch: 3 }),
       node('n2', 4, { approverSetSha256: 'ab', approverSetEpoch: 2 }),
@@ -110,10 +144,11 @@ describe('better-compute pki trust-version', () => {
     ];
     const { version: _version, connected: _connected, behind: _behind, versions: _versions, oldest: _oldest, ...rest } = await report();
     assert.deepEqual(rest, {
-      configurationMatches: false,
-      nextVersion: 5,
+      // Its epoch is the default 1: what is published stays until the change is signed for epoch 4.
+      configurationMatches: true,
+      nextVersion: 4,
       approverSetEpoch: 3,
-      approverSetSha256: emptySet,
+      approverSetSha256: own,
       publishedApproverSetSha256: published,
       approverSetBehind: 2,
       approverSetSample: [
@@ -123,9 +158,60 @@ describe('better-compute pki trust-version', () => {
       quorumChanged: true,
       signQuorumForEpoch: 4,
     });
+    publish(quorumOfApprovers({ approvers: [ben, cleo], approverSetEpoch: 3 }));
+    assert.equal((await report())['approverSetSha256'], own, 'whatever the database says');
   });
 
-  it('A-PKI-33 without published keys, a node that still holds a set counts', async () => {
+  it('CLI-063 CLI-067 CLI-070 PIN-004 the configured set is the published one: one digest, and nothing to sign', async () => {
+    publish(quorumOfApprovers({ approvers: [anna, ben] }));
+    configure([anna, ben], 2);
+    const said = await report();
+    assert.deepEqual(
+      [said['configurationMatches'], said['approverSetSha256'], said['quorumChanged']],
+      [true, approverSetDigest(quorumOfApprovers({ approvers: [anna, ben] })), false],
+    );
+    for (const name of ['publishedApproverSetSha256', 'signQuorumForEpoch']) assert.equal(Object.hasOwn(said, name), false, name);
+  });
+
+  it('CLI-063 CLI-064 the first set that is configured would be published next', async () => {
+    configure([anna, ben], 2);
+    const { configurationMatches, nextVersion, quorumChanged, signQuorumForEpoch } = await report();
+    assert.deepEqual([configurationMatches, nextVersion, quorumChanged, signQuorumForEpoch], [false, 5, true, 1]);
+  });
+
+  it('a configuration that says nothing about approvers changes nothing: the set may come from rotateApproverSet', async () => {
+    publish(quorumOfApprovers({ approvers: [anna, ben], approverSetEpoch: 3 }));
+    const { configurationMatches, quorumChanged, approverSetSha256 } = await report();
+    assert.deepEqual([configurationMatches, quorumChanged, approverSetSha256], [true, false, emptySet]);
+  });
+
+  it('LAG-007 LAG-008 LAG-009 LAG-014 a node lags without a set, with another, and with the same at another epoch', async () => {
+    const quorum = quorumOfApprovers({ approvers: [anna, ben], approverSetEpoch: 3 });
+    publish(quorum);
+    const own = approverSetDigest(quorum);
+    facts.nodes = [
+      node('n1', 4, { approverSetSha256: own, approverSetEpoch: 3 }),
+      node('n2', 4),
+      node('n3', 4, { approverSetSha256: 'ab', approverSetEpoch: 3 }),
+      node('n4', 4, { approverSetSha256: own, approverSetEpoch: 2 }),
+    ];
+    const { approverSetBehind, approverSetSample } = await report();
+    assert.equal(approverSetBehind, 3);
+    assert.deepEqual(approverSetSample, [
+      { nodeId: 'n2', epoch: 0 },
+      { nodeId: 'n3', epoch: 3 },
+      { nodeId: 'n4', epoch: 2 },
+    ]);
+  });
+
+  it('LAG-015 before the database records what nodes hold, the two keys are absent', async () => {
+    facts.recordsSets = false;
+    const said = await report();
+    assert.deepEqual([Object.hasOwn(said, 'approverSetBehind'), Object.hasOwn(said, 'approverSetSample')], [false, false]);
+    assert.doesNotMatch((await run()).out, /approverSetBehind/);
+  });
+
+  it('LAG-010 A-PKI-33 without published keys, a node that still holds a set counts', async () => {
     facts.nodes = [
       node('n1', 4, { approverSetSha256: 'ab', approverSetEpoch: 2 }),
       node('n2', 4, { approverSetSha256: emptySet }),
