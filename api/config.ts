@@ -3,10 +3,14 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
+import type { QuorumFields } from '../pki/trust/index.ts';
+import { approverEnv, readApproverFiles } from '../runtime/approver-files.ts';
 import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
+import { quorumOfFiles } from '../services/approvers.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
+import type { OidcSettings } from './identity.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -42,6 +46,10 @@ const schema = z.object({
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: z.string().default(''),
+  ...approverEnv,
+  BETTER_COMPUTE_OIDC_ISSUER: optional,
+  BETTER_COMPUTE_OIDC_AUDIENCE: optional,
+  BETTER_COMPUTE_OIDC_JWKS: optional,
 });
 
 export interface ApiConfig {
@@ -64,6 +72,10 @@ export interface ApiConfig {
   readonly codecEndpoint: { readonly access: 'bearer' | 'loopback'; readonly origins: readonly string[] } | null;
   /** null: no workload tokens (WID-004). */
   readonly workload: WorkloadSettings | null;
+  /** Who approves, as this process is told; null: it says nothing, and what is recorded stays. */
+  readonly approvers: QuorumFields | null;
+  /** null: the operator token is the only credential. */
+  readonly oidc: OidcSettings | null;
 }
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem of the environment; then those of the operator token's file */
@@ -96,7 +108,27 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
       ? { access: parsed.BETTER_COMPUTE_CODEC_ACCESS, origins: listOf(parsed.BETTER_COMPUTE_CODEC_ORIGINS) }
       : null,
     workload: workloadSettingsOf(parsed),
+    approvers: approversOf(parsed),
+    oidc: oidcOf(parsed),
   };
+}
+
+function approversOf(parsed: Parameters<typeof readApproverFiles>[0]): QuorumFields | null {
+  const files = readApproverFiles(parsed);
+  return files === null ? null : quorumOfFiles(files);
+}
+
+const oidcNames = ['BETTER_COMPUTE_OIDC_ISSUER', 'BETTER_COMPUTE_OIDC_AUDIENCE', 'BETTER_COMPUTE_OIDC_JWKS'] as const;
+
+/** All three or none: a token of any audience, or of keys from anywhere, would be no proof. */
+function oidcOf(parsed: { readonly [Name in (typeof oidcNames)[number]]?: string | undefined }): OidcSettings | null {
+  const [issuer, audience, jwks] = oidcNames.map((name) => parsed[name]);
+  if (issuer !== undefined && audience !== undefined && jwks !== undefined) return { issuer, audience, jwks };
+  const missing = oidcNames.filter((name) => parsed[name] === undefined);
+  if (missing.length === oidcNames.length) return null;
+  throw new ControlError('MISSING_ENV', `${missing.join(' and ')} must be set beside the other BETTER_COMPUTE_OIDC_ names`, {
+    details: { reason: 'environment' },
+  });
 }
 
 const namesOf = (text: string): string[] =>

@@ -12,7 +12,9 @@ import type { RotationTimes } from '../domain/rotation/gates.ts';
 import { second } from '../domain/time.ts';
 import type { Database } from '../drizzle/client.ts';
 import { type BundleStore, bundleDigest, openBundle, type PkiBundle } from '../pki/bundle/index.ts';
+import type { QuorumFields } from '../pki/trust/index.ts';
 import type { Log } from '../runtime/log.ts';
+import { hasUnpublishedSet } from '../services/approver-sets.ts';
 import { assertFresh } from '../services/freshness.ts';
 import { type ProcessHeartbeat, recordHeartbeat, removeProcess } from '../services/processes.ts';
 import { settleAndPublish } from '../services/trust-publication.ts';
@@ -25,6 +27,8 @@ export interface KeyKeeperOptions {
   /** Refuses a bundle of another deployment; undefined: any. */
   readonly trustDomain: string | undefined;
   readonly floorOption: number;
+  /** Who approves, as this process is told; null: nothing. */
+  readonly approvers?: QuorumFields | null;
   readonly times: RotationTimes;
   readonly process: Pick<ProcessHeartbeat, 'id' | 'host' | 'pid' | 'version'>;
   readonly log: Log;
@@ -80,9 +84,18 @@ interface State {
   problem: Error | null;
 }
 
-async function readBundle({ store, secret, allowUnauthenticated, trustDomain }: KeyKeeperOptions): Promise<PkiBundle> {
+async function readBundle({ store, secret, allowUnauthenticated, trustDomain, approvers = null }: KeyKeeperOptions): Promise<PkiBundle> {
   const { text } = await store.read();
   const bundle = openBundle(text, { ...(secret === undefined ? {} : { secret }), allowUnauthenticated });
+  if (approvers !== null && bundle.commandRootsById.size === 0) {
+    throw new ControlError(
+      'INVALID_CONFIG',
+      'approvers are configured, but the key bundle has no command-signing root: nothing could be approved',
+      {
+        details: { reason: 'approvers-without-command-signing' },
+      },
+    );
+  }
   if (trustDomain === undefined || trustDomain === bundle.trustDomain) return bundle;
   throw new ControlError('INVALID_CONFIG', `the key bundle belongs to ${bundle.trustDomain}, this deployment is ${trustDomain}`, {
     details: { reason: 'trust-domain' },
@@ -106,7 +119,8 @@ async function beat(options: KeyKeeperOptions, state: State): Promise<void> {
   const identity = { generation: state.bundle.generation, digest: bundleDigest(state.bundle) };
   try {
     await assertFresh(db, identity);
-    if (state.published !== identity.digest) await publish(options, state, identity.digest);
+    // A set that approvers signed waits in the table until an api publishes it.
+    if (state.published !== identity.digest || (await hasUnpublishedSet(db))) await publish(options, state, identity.digest);
     if (state.problem !== null) log.info({}, 'usable again');
     state.problem = null;
   } catch (error) {
@@ -127,7 +141,9 @@ async function beat(options: KeyKeeperOptions, state: State): Promise<void> {
   await recordHeartbeat(db, heartbeat).catch((error: unknown) => log.warn({ err: error }, 'heartbeat not recorded'));
 }
 
-async function publish({ db, floorOption, times, process, log, now }: KeyKeeperOptions, state: State, digest: string): Promise<void> {
-  await settleAndPublish({ db, bundle: state.bundle, floorOption, overlapMs: times.overlapMs, processId: process.id, now: now(), log });
+async function publish(options: KeyKeeperOptions, state: State, digest: string): Promise<void> {
+  const { db, floorOption, approvers = null, times, process, log, now } = options;
+  const { bundle } = state;
+  await settleAndPublish({ db, bundle, floorOption, approvers, overlapMs: times.overlapMs, processId: process.id, now: now(), log });
   state.published = digest;
 }

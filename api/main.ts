@@ -20,8 +20,11 @@ import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
 import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
+import { createBatchWorkflows } from './batch-workflows.ts';
 import type { CodecEndpoint } from './codec.ts';
 import { type ApiConfig, readApiConfig } from './config.ts';
+import { createConsolePorts } from './console-ports.ts';
+import { createIdentity } from './identity.ts';
 import { createInternalListener, setListenerTls } from './internal.ts';
 import { type KeyKeeper, startKeyKeeper } from './key-keeper.ts';
 import { createApiMetrics } from './metrics.ts';
@@ -66,7 +69,9 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
   const { workload } = config;
   if (workload !== null && (await ensureWorkloadKeys(db, workload)))
     log.info({ issuer: workload.issuer }, 'workload issuer got its first key');
-  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, gateway, workload, now });
+  const batchWorkflows = createBatchWorkflows(async () => temporal.client);
+  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, batchWorkflows, gateway, workload, log, now });
+  const identity = createIdentity({ bearer: config.operator.bearer, oidc: config.oidc });
   const health = createHealth({ process: 'api' });
   const metrics = createApiMetrics(health.registry, ports.reads.getTrust);
   health.check('database', async () => void (await db.query({ text: 'select 1' })));
@@ -78,6 +83,8 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
   const app = createOperatorApp({
     ports,
     bearer: config.operator.bearer,
+    identity,
+    console: createConsolePorts(identity, ports),
     version,
     log,
     observe: metrics.request,
@@ -103,6 +110,7 @@ function keepKeys(config: ApiConfig, { log, env }: ProcessContext, db: Database)
     allowUnauthenticated: config.allowUnauthenticated,
     trustDomain: config.trustDomain,
     floorOption: config.trustVersionFloor,
+    approvers: config.approvers,
     times: rotationTimes(env),
     process: { id: `api@${hostname()}:${process.pid}`, host: hostname(), pid: process.pid, version },
     log,

@@ -5,36 +5,49 @@ import type { Database } from '../drizzle/client.ts';
 import type { PkiBundle } from '../pki/bundle/index.ts';
 import { encodeJoinBundle } from '../pki/enroll/index.ts';
 import { spkiPin } from '../pki/x509/index.ts';
+import type { Log } from '../runtime/log.ts';
+import { readSetLag } from '../services/approver-lag.ts';
 import * as reads from '../services/operator-reads.ts';
 import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
 import { listWaitingCommands } from '../services/stuck.ts';
 import { createJoinToken } from '../services/tokens.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import * as workloadKeys from '../services/workload-keys.ts';
+import { createOperatorBatches, createOperatorTenants } from './batch-ports.ts';
+import type { BatchWorkflows } from './batch-workflows.ts';
 import type { OperatorPorts, OperatorWorkflows, OperatorWorkload, TokenRequest } from './ports.ts';
 
 export interface OperatorPortsOptions {
   readonly db: Database;
   readonly bundle: () => PkiBundle;
   readonly workflows: OperatorWorkflows;
+  readonly batchWorkflows: BatchWorkflows;
+  readonly log: Pick<Log, 'warn'>;
   /** What daemons are told to dial; undefined: tokens come without the join string. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
   readonly workload: WorkloadSettings | null;
   now(): number;
 }
 
-export function createOperatorPorts({ db, bundle, workflows, gateway, workload, now }: OperatorPortsOptions): OperatorPorts {
+export function createOperatorPorts(options: OperatorPortsOptions): OperatorPorts {
+  const { db, bundle, workflows, gateway, workload, now } = options;
   return {
     now,
     workflows,
     workload: workloadPort(db, workload),
+    batches: createOperatorBatches({
+      ...{ db, now, log: options.log, workflows: options.batchWorkflows },
+      trustDomain: () => bundle().trustDomain,
+    }),
+    tenants: createOperatorTenants({ db, now }),
     auditKey: () => auditKeyOf(bundle()),
     reads: {
       listNodes: (page) => reads.listNodes(db, { ...page, now: now() }),
       getNode: (nodeId) => reads.getNode(db, nodeId, now()),
-      getCommands: (id, limit) => reads.getCommands(db, id, limit),
+      getCommands: (id, { limit, principal: { tenants } }) => reads.getCommands(db, id, { limit, tenants }),
       listWaitingCommands: (page) => listWaitingCommands(db, { ...page, now: now() }),
       listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
+      readSetLag: () => readSetLag(db),
       getTrust: () => reads.getTrust(db, now()),
       listAudit: (page) => reads.listAudit(db, page),
       listSshCertificates: (page) => listSshCertificates(db, page),

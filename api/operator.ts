@@ -1,24 +1,29 @@
 /**
- * The operator listener: JSON over HTTP for people's tools, loopback by default, behind one bearer token.
+ * The operator listener: JSON over HTTP for people's tools, loopback by default, behind the operator token or an OIDC access token.
  *
  * Threat model: whoever reaches the port. Nothing is read before the bearer is checked; bodies are bounded before they are
- * parsed; unknown fields and paths are refused; no answer is cached, framed or sniffed. What it does not do: it does not
- * authenticate the person (the actor in a body is the bearer holder's claim, and audited as that), and it signs nothing.
+ * parsed; unknown fields and paths are refused; no answer is cached, framed or sniffed. What it does not do: it signs nothing, and behind
+ * the operator token it does not authenticate the person (the actor in a body is the bearer holder's claim, and audited as that).
  */
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { ControlError, errorTable } from '../domain/errors.ts';
 import type { Log } from '../runtime/log.ts';
-import { assertBearer } from './bearer.ts';
 import { type CodecEndpoint, createCodecRouter } from './codec.ts';
+import type { ConsolePorts } from './console/ports.ts';
+import { createConsoleRouter } from './console/router.ts';
+import { createIdentity, type Identity } from './identity.ts';
 import { readJsonBody } from './json-body.ts';
 import { createOpenApi } from './openapi.ts';
 import type { OperatorPorts } from './ports.ts';
+import { assertPermission, type Principal } from './principal.ts';
 import { problemType, toProblem } from './problem.ts';
 import type { Route } from './route.ts';
+import { batchRoutes } from './routes/batches.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { overviewRoutes } from './routes/overview.ts';
 import { sshRoutes } from './routes/ssh.ts';
+import { tenantRoutes } from './routes/tenants.ts';
 import { tokenRoutes } from './routes/tokens.ts';
 import { workloadRoutes } from './routes/workload.ts';
 import { createWorkloadRouter, type WorkloadDocuments } from './workload-documents.ts';
@@ -26,6 +31,10 @@ import { createWorkloadRouter, type WorkloadDocuments } from './workload-documen
 export interface OperatorAppOptions {
   readonly ports: OperatorPorts;
   readonly bearer: string;
+  /** Who a bearer is; default: the operator token alone. */
+  readonly identity?: Identity;
+  /** Absent: no pages are served. */
+  readonly console?: ConsolePorts;
   readonly version: string;
   readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
   /** Absent: the codec endpoint is off. */
@@ -41,12 +50,14 @@ export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...nodeRoutes(ports),
   ...sshRoutes(ports),
   ...commandRoutes(ports),
+  ...batchRoutes(ports),
+  ...tenantRoutes(ports),
   ...overviewRoutes(ports),
   ...workloadRoutes(ports),
 ];
 
 export function createOperatorApp(options: OperatorAppOptions): Express {
-  const { ports, bearer, version } = options;
+  const { ports, bearer, version, identity = createIdentity({ bearer, oidc: null }) } = options;
   const routes = operatorRoutes(ports);
   const openApi = createOpenApi(routes, { title: 'Better Compute operator API', version });
   const app = express();
@@ -55,8 +66,9 @@ export function createOperatorApp(options: OperatorAppOptions): Express {
   app.get('/openapi.json', (_request, response) => void response.json(openApi));
   if (options.codec !== undefined) app.use('/codec', createCodecRouter(options.codec));
   if (options.workload !== undefined) app.use(createWorkloadRouter(options.workload));
-  app.use((request, _response, next) => {
-    assertBearer(request.headers.authorization, bearer);
+  if (options.console !== undefined) app.use('/console', createConsoleRouter(options.console));
+  app.use(async (request, response, next) => {
+    response.locals['principal'] = await identity.authenticate(request.headers.authorization);
     next();
   });
   for (const route of routes) app[route.method](route.path, handlerOf(route, options));
@@ -77,8 +89,11 @@ const handlerOf =
   async (request: Request, response: Response): Promise<void> => {
     const startedAt = ports.now();
     response.on('finish', () => observe?.({ route: route.path, status: response.statusCode, seconds: (ports.now() - startedAt) / 1_000 }));
-    const body = route.body === null ? undefined : await readJsonBody(request);
-    const answer = await route.handle({ params: request.params as Record<string, string>, body, query: { ...request.query } });
+    const principal = response.locals['principal'] as Principal;
+    // Before the body: whoever may not do it is not read.
+    assertPermission(principal, route.permission);
+    const body = route.body === null ? undefined : await readJsonBody(request, route.maxBytes ?? undefined);
+    const answer = await route.handle({ params: request.params as Record<string, string>, body, query: { ...request.query }, principal });
     // The answer is checked like the input: a field that the document does not name never leaves.
     response.status(route.status).json(route.answer.parse(answer));
   };

@@ -3,14 +3,19 @@ import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustV
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
-import type { StuckItem } from './stuck.ts';
+import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
+import type { Principal } from './principal.ts';
+import type { SetLagView, StuckItem } from './stuck.ts';
 
 export interface OperatorReads {
   listNodes(page: { after: string; limit: number; state?: string | undefined }): Promise<NodeView[]>;
   getNode(nodeId: string): Promise<NodeView>;
-  getCommands(id: string, limit: number): Promise<CommandView[]>;
+  /** Of the tenants that the caller acts for; those of others are not there. */
+  getCommands(id: string, options: { limit: number; principal: Principal }): Promise<CommandView[]>;
   listWaitingCommands(page: { olderThanMs: number; limit: number }): Promise<WaitingCommand[]>;
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
+  /** Which nodes enforce another approver set than the published one. */
+  readSetLag(): Promise<SetLagView | null>;
   getTrust(): Promise<TrustView>;
   listAudit(page: { after: number; limit: number; subject?: string | undefined }): Promise<AuditView[]>;
   listSshCertificates(page: { nodeId: string | null; limit: number }): Promise<SshCertificateView[]>;
@@ -26,6 +31,8 @@ export interface TokenRequest {
   readonly nodeId: string | null;
   readonly lifetimeMs: number;
   readonly actor: string;
+  /** Whose machine it will be. */
+  readonly tenantId: string;
 }
 
 export interface CreatedToken {
@@ -59,6 +66,8 @@ export interface CommandsRequest {
   readonly deadlineMs?: number | undefined;
   readonly actor: string;
   readonly reason?: string | undefined;
+  /** The batch they belong to: held until it is approved. */
+  readonly batchId?: string | undefined;
 }
 
 /** The keys of the workload issuer. @throws UNSUPPORTED (no-workload-issuer) where none is configured */
@@ -74,6 +83,8 @@ export interface OperatorPorts {
   readonly tokens: { create(request: TokenRequest): Promise<CreatedToken> };
   readonly workflows: OperatorWorkflows;
   readonly workload: OperatorWorkload;
+  readonly batches: OperatorBatches;
+  readonly tenants: OperatorTenants;
   /** Public half of the audit key (SPKI, DER). */
   auditKey(): Uint8Array;
   now(): number;

@@ -4,11 +4,14 @@
  */
 import type { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
+import type { Permission, Principal } from './principal.ts';
 
 export interface RouteInput<B, Q> {
   readonly params: Readonly<Record<string, string>>;
   readonly body: B;
   readonly query: Q;
+  /** Who asks; may do what the route is for. Whose a thing is, is asked by the handler. */
+  readonly principal: Principal;
 }
 
 export interface RouteSpec<B extends z.ZodType, Q extends z.ZodType, R extends z.ZodType> {
@@ -19,6 +22,10 @@ export interface RouteSpec<B extends z.ZodType, Q extends z.ZodType, R extends z
   readonly body?: B;
   readonly query?: Q;
   readonly answer: R;
+  /** Default: deployment.operate, with all tenants. */
+  readonly permission?: Permission;
+  /** Of the body; default: json-body.ts. */
+  readonly maxBytes?: number;
   /** 200 unless it starts something. */
   readonly status?: 200 | 201 | 202;
   readonly handle: (input: RouteInput<z.output<B>, z.output<Q>>) => Promise<z.input<R>>;
@@ -32,12 +39,18 @@ export interface Route {
   readonly query: z.ZodType | null;
   readonly answer: z.ZodType;
   readonly status: number;
-  readonly handle: (input: { params: Record<string, string>; body: unknown; query: unknown }) => Promise<unknown>;
+  readonly permission: Permission;
+  /** null: the usual bound. */
+  readonly maxBytes: number | null;
+  readonly handle: (input: { params: Record<string, string>; body: unknown; query: unknown; principal: Principal }) => Promise<unknown>;
 }
 
 /** Checks the types of one row, then forgets them. */
 export function route<B extends z.ZodType, Q extends z.ZodType, R extends z.ZodType>(spec: RouteSpec<B, Q, R>): Route {
+  const { permission = 'deployment.operate', maxBytes = null } = spec;
   return {
+    permission,
+    maxBytes,
     method: spec.method,
     path: spec.path,
     summary: spec.summary,
@@ -45,9 +58,10 @@ export function route<B extends z.ZodType, Q extends z.ZodType, R extends z.ZodT
     query: spec.query ?? null,
     answer: spec.answer,
     status: spec.status ?? 200,
-    handle: async ({ params, body, query }) =>
+    handle: async ({ params, body, query, principal }) =>
       spec.handle({
         params,
+        principal,
         body: parseWith(spec.body, body, 'body') as z.output<B>,
         query: parseWith(spec.query, query, 'query') as z.output<Q>,
       }),

@@ -37,6 +37,7 @@ export const auditPage = z.strictObject({
 export const limited = z.strictObject({ limit: digits(1_000, 100) });
 
 export const tokenRequest = z.strictObject({
+  tenantId: name('the tenant', 63).default('default'),
   siteId: name('the site').default('default'),
   role: z.enum(['node', 'site']).default('node'),
   nodeId: nodeId.nullable().default(null),
@@ -65,6 +66,8 @@ export const commandsRequest = z.strictObject({
     .optional(),
   actor,
   reason: reason.optional(),
+  /** Its batch: the commands are held until that is approved. */
+  batchId: z.string().min(1).max(128).optional(),
   /** The same key starts one workflow, however often the request is repeated. */
   idempotencyKey: z
     .string()
@@ -106,6 +109,11 @@ export const command = z.object({
   requestedBy: z.string(),
   createdAt: instant,
   deadline: instant,
+  batchId: z.string().nullable(),
+  /** Held until its batch is approved and released. */
+  awaitingApproval: z.literal(true).optional(),
+  /** When it is due; absent while it waits for an approval, and for one that is due at once. */
+  notBefore: instant.optional(),
   ackedAt: instant.nullable(),
   finishedAt: instant.nullable(),
   rejectReason: z.string().nullable(),

@@ -2,8 +2,12 @@
  * What waits, since when, on whom, and which command helps: one list over nodes, commands and workflows. Pure; the facts come
  * from the database and from Temporal, and either may be missing without hiding the other.
  */
+import type { readSetLag } from '../services/approver-lag.ts';
 import type { AbsentNode } from '../services/operator-reads.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
+
+/** null before the database records what nodes hold. */
+export type SetLagView = NonNullable<Awaited<ReturnType<typeof readSetLag>>>;
 
 export interface StuckItem {
   readonly kind: 'workflow' | 'command' | 'node' | 'source';
@@ -31,6 +35,19 @@ export const stuckNode = (node: AbsentNode): StuckItem => ({
   waitsFor: `${node.seenAt === null ? 'its first session' : 'its next session'}${node.openCommands === 0 ? '' : `; ${node.openCommands} command(s) wait for it`}`,
   help: `start bcd on ${node.id}; if it is gone for good: better-compute nodes revoke ${node.id}`,
 });
+
+/** Nodes that enforce another approver set than the published one; null when there are none. */
+export function stuckApproverSet(lag: SetLagView | null): StuckItem | null {
+  if (lag === null || lag.behind === 0 || !lag.isPublished) return null;
+  const held = lag.sample.map(({ nodeId, epoch }) => `${nodeId} at ${epoch === 0 ? 'none' : epoch}`).join(', ');
+  return {
+    kind: 'node',
+    subject: `${lag.behind} of ${lag.connected} connected node(s)`,
+    since: null,
+    waitsFor: `the approver set of epoch ${lag.epoch}; they enforce another (${held})`,
+    help: 'better-compute doctor (pki.quorum-lag, pki.quorum-unsigned)',
+  };
+}
 
 export interface WorkflowFacts {
   readonly workflowId: string;

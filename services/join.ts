@@ -8,7 +8,7 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { fromBinary } from '@bufbuild/protobuf';
-import { ControlError } from '../domain/errors.ts';
+import { ControlError, isControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
 import { changeIdentity, insertNodeRow, lockNode, type NodeFacts } from '../drizzle/queries/nodes.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
@@ -29,6 +29,7 @@ import {
   storeCertificate,
 } from './node-certs.ts';
 import { revokeCertificates } from './revocation.ts';
+import { assertTenant } from './tenants.ts';
 import { secretSha256, type TokenRole } from './tokens.ts';
 import { decodeRequest } from './wire.ts';
 
@@ -116,9 +117,10 @@ interface TokenState {
   readonly expiresAt: number;
   readonly usedByNode: string | null;
   readonly usedCsr: Uint8Array | null;
+  readonly tenantId: string;
 }
 
-const tokenColumns = `node_id as "nodeId", site_id as "siteId", role, created_by as "createdBy", expires_at as "expiresAt",
+const tokenColumns = `node_id as "nodeId", site_id as "siteId", role, tenant_id as "tenantId", created_by as "createdBy", expires_at as "expiresAt",
   used_by_node as "usedByNode", used_csr_sha256 as "usedCsr"`;
 const use = {
   name: 'join-token-use',
@@ -186,15 +188,18 @@ const closeEarlier = {
 
 /** A new node; or one that is known and gets a new identity, because an operator made a token for it by name. */
 async function admit(tx: Executor, { nodeId, token, request, claims }: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
-  const { siteId, role } = token;
+  const { siteId, role, tenantId } = token;
+  await assertTenant(tx, tenantId).catch((cause: unknown) => {
+    throw isControlError(cause) ? denied('tenant-deleted', `the join token is for tenant ${tenantId}, which was deleted`) : cause;
+  });
   const hardware = hardwareJson(request.hardware);
-  const created = await insertNodeRow(tx, { id: nodeId, siteId, role, hostname: request.hardware?.hostname ?? '', hardware, now });
+  const created = await insertNodeRow(tx, { id: nodeId, siteId, role, tenantId, hostname: request.hardware?.hostname ?? '', hardware, now });
   const node = await lockNode(tx, nodeId);
   if (node === undefined) throw new ControlError('INTERNAL', `node ${nodeId} is gone`);
   const identityGeneration = created
     ? node.identityGeneration
-    : await renewIdentity(tx, node, { siteId, role, tokenId: claims.tokenId, now });
-  const details = { token: claims.tokenId, generation: identityGeneration, site: siteId, role };
+    : await renewIdentity(tx, node, { siteId, role, tenantId, tokenId: claims.tokenId, now });
+  const details = { token: claims.tokenId, generation: identityGeneration, site: siteId, role, tenant: tenantId };
   const key = `node/${nodeId}/join/${identityGeneration}`;
   await appendAudit(tx, { key, actor: token.createdBy, action: created ? 'node.join' : 'node.rejoin', subject: nodeId, details }, now);
   return { ...node, state: 'active', identityGeneration };
@@ -203,11 +208,17 @@ async function admit(tx: Executor, { nodeId, token, request, claims }: Admission
 interface Expected {
   readonly siteId: string;
   readonly role: TokenRole;
+  readonly tenantId: string;
   readonly tokenId: string;
   readonly now: number;
 }
 
-async function renewIdentity(tx: Executor, node: NodeFacts, { siteId, role, tokenId, now }: Expected): Promise<number> {
+const tenantOf = { name: 'join-tenant', text: 'select tenant_id as "tenantId" from nodes where id = $1' };
+
+async function renewIdentity(tx: Executor, node: NodeFacts, { siteId, role, tenantId, tokenId, now }: Expected): Promise<number> {
+  const [owner] = await tx.query<{ tenantId: string }>(tenantOf, [node.id]);
+  // A batch of the one tenant must never reach a machine that answers for the other.
+  if (owner?.tenantId !== tenantId) throw denied('node-differs', `node ${node.id} is of another tenant than the join token`);
   if (node.siteId !== siteId || node.role !== role) {
     throw denied('node-differs', `node ${node.id} is a ${node.role} of site ${node.siteId}, the join token names a ${role} of ${siteId}`);
   }

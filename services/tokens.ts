@@ -7,6 +7,7 @@ import { type Database, instant } from '../drizzle/client.ts';
 import { joinSecretBytes, sealJoinToken } from '../pki/enroll/index.ts';
 import { formatSpiffeId } from '../pki/x509/index.ts';
 import { appendAudit } from './audit.ts';
+import { assertTenant, defaultTenant } from './tenants.ts';
 
 export type TokenRole = 'node' | 'site';
 
@@ -17,6 +18,8 @@ export interface CreateTokenOptions {
   readonly joinEncryption: Uint8Array;
   readonly siteId: string;
   readonly role: TokenRole;
+  /** Whose machine it will be; default: the default tenant. */
+  readonly tenantId?: string;
   /** The node that may use it; without one the join names the node. */
   readonly nodeId?: string;
   readonly lifetimeMs: number;
@@ -37,7 +40,8 @@ export const tokenLifetimes = Object.freeze({ min: minute, default: day / 24, ma
 const insert = {
   name: 'join-token-insert',
   text: `with site as (insert into sites (id, created_at) values ($3, $7) on conflict (id) do nothing)
-         insert into join_tokens (id, secret_sha256, site_id, role, node_id, created_by, created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+         insert into join_tokens (id, secret_sha256, site_id, role, node_id, created_by, created_at, expires_at, tenant_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 };
 
 export const secretSha256 = (secret: Uint8Array): Buffer => createHash('sha256').update(secret).digest();
@@ -63,18 +67,19 @@ function check(options: CreateTokenOptions): void {
   }
 }
 
-/** @throws INVALID_INPUT for names no identity can hold, or a lifetime out of bounds */
+/** @throws INVALID_INPUT for names no identity can hold, or a lifetime out of bounds; NOT_FOUND or INVALID_STATE for a tenant that is not there */
 export async function createJoinToken(options: CreateTokenOptions): Promise<CreatedToken> {
   check(options);
-  const { db, trustDomain, siteId, role, nodeId, actor, now, random = randomBytes } = options;
+  const { db, trustDomain, siteId, role, nodeId, actor, now, random = randomBytes, tenantId = defaultTenant } = options;
   const tokenId = randomUUID();
   const secret = random(joinSecretBytes);
   const expiresAt = Math.floor(now + options.lifetimeMs);
   const claims = { tokenId, secret, siteId, role, ...(nodeId === undefined ? {} : { nodeId }), expiresAt };
   const token = sealJoinToken(options.joinEncryption, claims, { trustDomain });
   await db.transaction(async (tx) => {
-    await tx.query(insert, [tokenId, secretSha256(secret), siteId, role, nodeId ?? null, actor, instant(now), instant(expiresAt)]);
-    const details = { site: siteId, role, node: nodeId ?? null, expires: showInstant(expiresAt) };
+    await assertTenant(tx, tenantId);
+    await tx.query(insert, [tokenId, secretSha256(secret), siteId, role, nodeId ?? null, actor, instant(now), instant(expiresAt), tenantId]);
+    const details = { site: siteId, role, tenant: tenantId, node: nodeId ?? null, expires: showInstant(expiresAt) };
     await appendAudit(tx, { key: `token/${tokenId}`, actor, action: 'token.create', subject: tokenId, details }, now);
   });
   return { tokenId, token, expiresAt };

@@ -2,7 +2,7 @@ import { minute } from '../../domain/time.ts';
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
 import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
-import { type StuckItem, stuckCommand, stuckNode } from '../stuck.ts';
+import { type StuckItem, stuckApproverSet, stuckCommand, stuckNode } from '../stuck.ts';
 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
@@ -15,12 +15,15 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     query: limited,
     answer: stuck,
     handle: async ({ query: { limit } }) => {
-      const [fromTemporal, commands, nodes] = await Promise.all([
+      const [fromTemporal, commands, nodes, setLag] = await Promise.all([
         workflows.listStuck().catch(temporalIsSilent),
         reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
         reads.listAbsentNodes(limit),
+        reads.readSetLag(),
       ]);
-      return { stuck: [...fromTemporal, ...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)] };
+      const lagging = stuckApproverSet(setLag);
+      const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)];
+      return { stuck: [...fromTemporal, ...(lagging === null ? [] : [lagging]), ...found] };
     },
   }),
   route({

@@ -34,6 +34,8 @@ export interface NewNode {
   readonly id: string;
   readonly siteId: string;
   readonly role: NodeRole;
+  /** Default: the default tenant. */
+  readonly tenantId?: string;
   readonly hostname?: string;
   readonly hardware?: Readonly<Record<string, unknown>>;
   readonly now: number;
@@ -41,8 +43,8 @@ export interface NewNode {
 
 const insertNode = {
   name: 'nodes-insert',
-  text: `insert into nodes (id, site_id, role, hostname, hardware, created_at, updated_at)
-         values ($1, $2, $3, $4, $5, $6, $6) on conflict (id) do nothing returning id`,
+  text: `insert into nodes (id, site_id, role, hostname, hardware, created_at, updated_at, tenant_id)
+         values ($1, $2, $3, $4, $5, $6, $6, $7) on conflict (id) do nothing returning id`,
 };
 const insertSite = { name: 'sites-insert', text: 'insert into sites (id, created_at) values ($1, $2) on conflict (id) do nothing' };
 const insertQueue = {
@@ -54,7 +56,8 @@ const insertQueue = {
 export async function insertNodeRow(tx: Executor, node: NewNode): Promise<boolean> {
   const now = new Date(node.now);
   await tx.query(insertSite, [node.siteId, now]);
-  const rows = await tx.query(insertNode, [node.id, node.siteId, node.role, node.hostname ?? '', JSON.stringify(node.hardware ?? {}), now]);
+  const { id, siteId, role, hostname = '', hardware = {}, tenantId = 'default' } = node;
+  const rows = await tx.query(insertNode, [id, siteId, role, hostname, JSON.stringify(hardware), now, tenantId]);
   if (rows.length === 0) return false;
   await tx.query(insertQueue, [node.id]);
   return true;

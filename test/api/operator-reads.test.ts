@@ -109,16 +109,16 @@ describe('operator reads', function () {
   });
 
   it('finds a command by its id, and all of a workflow by the workflow’s, and no other workflow’s', async () => {
-    const [one] = await reads.getCommands(used.db, 'command/x/node-a', 10);
+    const [one] = await reads.getCommands(used.db, 'command/x/node-a', { limit: 10 });
     assert.deepEqual(one && [one.state, one.result], ['done', { outcome: 1, errorCode: '', errorMessage: '', payload: 'AQI=' }]);
     assert.deepEqual(
-      (await reads.getCommands(used.db, 'command/x', 10)).map(({ id, state }) => [id, state]),
+      (await reads.getCommands(used.db, 'command/x', { limit: 10 })).map(({ id, state }) => [id, state]),
       [
         ['command/x/node-a', 'done'],
         ['command/x/node-b', 'open'],
       ],
     );
-    await assert.rejects(reads.getCommands(used.db, 'command/%', 10), refusal('NOT_FOUND', /^no command is called command\/%$/));
+    await assert.rejects(reads.getCommands(used.db, 'command/%', { limit: 10 }), refusal('NOT_FOUND', /^no command is called command\/%$/));
   });
 
   it('ROT-025 lists active nodes that nobody has seen for two minutes, those with work first', async () => {

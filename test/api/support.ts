@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createOperatorApp } from '../../api/operator.ts';
 import type { CommandsRequest, OperatorPorts, TokenRequest } from '../../api/ports.ts';
-import type { StuckItem } from '../../api/stuck.ts';
+import type { SetLagView, StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
@@ -42,6 +42,7 @@ export const aCommand = (id: string, over: Partial<CommandView> = {}): CommandVi
   ackedAt: now - 4_000,
   finishedAt: now - 3_000,
   rejectReason: null,
+  batchId: null,
   signerRoot: 'a'.repeat(64),
   result: { outcome: 1, errorCode: '', errorMessage: '', payload: '' },
   ...over,
@@ -52,6 +53,7 @@ export interface FakeDeployment {
   nodes: NodeView[];
   commands: CommandView[];
   absent: AbsentNode[];
+  setLag: SetLagView | null;
   waiting: WaitingCommand[];
   audit: AuditView[];
   trust: TrustView | null;
@@ -71,6 +73,7 @@ export const createDeployment = (): FakeDeployment => ({
   nodes: [],
   commands: [],
   absent: [],
+  setLag: null,
   waiting: [],
   audit: [],
   trust: null,
@@ -109,6 +112,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
       listWaitingCommands: async ({ limit }) => deployment.waiting.slice(0, limit),
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
+      readSetLag: async () => deployment.setLag,
       getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),
       listAudit: async ({ after, limit }) => deployment.audit.filter((event) => event.seq > after).slice(0, limit),
       listSshCertificates: async ({ nodeId, limit }) =>
@@ -149,8 +153,18 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
     },
     workload: workloadPort(deployment),
+    batches: Object.assign(Object.create(notHere<OperatorPorts['batches']>('batches')), { assertMayRun: async () => undefined }),
+    tenants: notHere('tenants'),
   };
 }
+
+/** What only a database has: the tests of it run over a real one (batches.test.ts). */
+const notHere = <T extends object>(what: string): T =>
+  new Proxy({} as T, {
+    get: () => async () => {
+      throw new ControlError('UNAVAILABLE', `this deployment keeps no ${what}`);
+    },
+  });
 
 function workloadPort(deployment: FakeDeployment): OperatorPorts['workload'] {
   const issuer = (): WorkloadIssuer => {
