@@ -213,8 +213,21 @@ describe('the operator API', () => {
         },
       ];
       deployment.absent = [{ id: 'node-b', seenAt: null, createdAt: now - 9_000, openCommands: 2 }];
+      const sample = [
+        { nodeId: 'node-c', epoch: 0 },
+        { nodeId: 'node-d', epoch: 3 },
+      ];
+      deployment.setLag = { connected: 9, behind: 2, sample, epoch: 4, isPublished: true };
       const { body } = await ask(`${api.url}/v1/stuck`);
+      deployment.setLag = null;
       assert.deepEqual(body['stuck'], [
+        {
+          kind: 'node',
+          subject: '2 of 9 connected node(s)',
+          since: null,
+          waitsFor: 'the approver set of epoch 4; they enforce another (node-c at none, node-d at 3)',
+          help: 'better-compute doctor (pki.quorum-lag, pki.quorum-unsigned)',
+        },
         {
           kind: 'command',
           subject: 'command/x/node-a',

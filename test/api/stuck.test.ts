@@ -1,6 +1,6 @@
 /** The words of the stuck list, from facts to help. */
 import assert from 'node:assert/strict';
-import { stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
+import { stuckApproverSet, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
 import { now } from './support.ts';
 
 const quiet: WorkflowFacts = {
@@ -87,4 +87,10 @@ describe('a workflow that waits', () => {
     ],
   ];
   for (const [title, facts, waitsFor, help] of cases) it(title, () => assert.deepEqual(said(facts), [waitsFor, help]));
+});
+
+it('LAG-011 no approver set is waited for where none is published, or nobody lags', () => {
+  const lag = { connected: 3, behind: 1, sample: [{ nodeId: 'n1', epoch: 2 }], epoch: 4, isPublished: true };
+  assert.equal(stuckApproverSet(lag)?.subject, '1 of 3 connected node(s)');
+  for (const none of [null, { ...lag, behind: 0 }, { ...lag, isPublished: false }]) assert.equal(stuckApproverSet(none), null);
 });
