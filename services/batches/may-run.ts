@@ -41,5 +41,6 @@ async function assertOwn(db: Executor, nodes: readonly string[] | 'all', tenants
   }
   const found = new Set((await db.query<{ id: string }>(own, [nodes, tenants])).map(({ id }) => id));
   const missing = nodes.find((id) => !found.has(id));
-  if (missing !== undefined) throw new ControlError('NOT_FOUND', `no node is called ${missing}`, { details: { reason: 'unknown-node', nodeId: missing } });
+  if (missing !== undefined)
+    throw new ControlError('NOT_FOUND', `no node is called ${missing}`, { details: { reason: 'unknown-node', nodeId: missing } });
 }
