@@ -6,7 +6,7 @@
 import { connectedWithinMs } from '../domain/session/presence.ts';
 import type { Executor } from '../drizzle/client.ts';
 import { approverSetDigest, type QuorumFields } from '../pki/trust/index.ts';
-import { hasApprovers } from './published-quorum.ts';
+import { hasApprovers, readPublishedQuorum } from './published-quorum.ts';
 
 /** What a connected node says it holds; both null without approver keys. */
 export interface NodeSet {
@@ -52,6 +52,14 @@ const held = {
          from node_presence p join node_sessions s on s.id = p.session_id
          where s.ended_at is null and p.last_seen_at >= now() - interval '${connectedWithinMs} ms' order by p.node_id`,
 };
+
+/** Against what is published now; null before core/0026. */
+export async function readSetLag(db: Executor): Promise<(SetLag & { readonly epoch: number; readonly isPublished: boolean }) | null> {
+  const nodes = await readNodeSets(db);
+  if (nodes === null) return null;
+  const published = await readPublishedQuorum(db);
+  return { ...lagOf(nodes, published), epoch: Number(published.approverSetEpoch), isPublished: hasApprovers(published) };
+}
 
 /** false before core/0026: the check is left out then (LAG-015). */
 export const recordsApproverSets = async (db: Executor): Promise<boolean> =>
