@@ -62,7 +62,7 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
   };
 }
 
-async function reach(url: URL, init: RequestInit): Promise<Response> {
+export async function reach(url: URL, init: RequestInit): Promise<Response> {
   try {
     return await fetch(url, { ...init, redirect: 'error', signal: AbortSignal.timeout(answerWithinMs) });
   } catch (cause) {
@@ -73,7 +73,7 @@ async function reach(url: URL, init: RequestInit): Promise<Response> {
   }
 }
 
-const toQuery = (values: Readonly<Record<string, string | number | undefined>>): string =>
+export const toQuery = (values: Readonly<Record<string, string | number | undefined>>): string =>
   new URLSearchParams(
     Object.entries(values).flatMap(([name, value]) =>
       value === undefined || value === '' ? [] : [[name, String(value)] as [string, string]],

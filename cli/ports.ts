@@ -5,6 +5,7 @@
 import type { StuckItem } from '../api/stuck.ts';
 import type { ControlError } from '../domain/errors.ts';
 import { createOperatorClient, type OperatorClient } from './api-client.ts';
+import { type BatchClient, createBatchClient } from './batch/client.ts';
 import type { Finding } from './doctor/finding.ts';
 import type { CliIo } from './io.ts';
 import type { AnyRotationPort } from './rotation-port.ts';
@@ -15,6 +16,8 @@ export interface Ports {
   readonly io: CliIo;
   readonly settings: Settings;
   api(): OperatorClient;
+  /** The api as approvers see it: nothing it answers is believed. */
+  batches(): BatchClient;
   /** Of the command root unless another is named. The caller closes it. @throws UNAVAILABLE when Temporal does not answer */
   rotation(target?: RotationTarget): Promise<AnyRotationPort>;
   /** Everything doctor finds; never fails because something is down. */
@@ -33,6 +36,7 @@ export function createPorts(io: CliIo): Ports {
     io,
     settings,
     api: () => createOperatorClient(settings),
+    batches: () => createBatchClient(settings),
     rotation: async (target) => (await import('./temporal-rotation.ts')).connectAnyRotation(settings.temporalEnv(), target ?? commandRoot),
     examine: async (pki) =>
       (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, env: io.env, now: io.now }),

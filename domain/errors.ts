@@ -43,6 +43,11 @@ export const errorTable = Object.freeze({
   STALE_BUNDLE: spec(3, 9, 409, false, 'this process holds an older key bundle than the deployment: restore the current one'),
   NOT_YET: spec(8, 9, 409, true, 'the condition is not met yet; better-compute stuck says who is waited for'),
   PORT_TAKEN: spec(3, 14, 503, false, 'choose another port, or stop the process that holds it'),
+  INVALID_RESPONSE: spec(9, 13, 502, false, 'the answer cannot be used: sign nothing, and look at the control plane'),
+  SCOPE_MISMATCH: spec(9, 15, 409, false, 'sign nothing: what is listed is not what approvers are asked to sign'),
+  SCOPE_CHANGED: spec(4, 10, 409, false, 'this is not the batch that was reviewed: review it again'),
+  SCOPE_UNEXPECTED: spec(4, 9, 409, false, 'sign nothing, or correct the list of what is expected'),
+  UNBOUND_SCOPE: spec(4, 9, 409, false, 'have the batch made with its payloads, or allow any payload with --allow-unbound'),
   AUDIT_TAMPERED: spec(9, 15, 500, false, 'the record does not match its signature: compare with a backup'),
   DATA_CORRUPT: spec(
     9,

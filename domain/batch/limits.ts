@@ -34,7 +34,7 @@ const deceptive = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2
 export function judgeReason(reason: string): { readonly reason: string; readonly message: string } | null {
   if (reason.trim() === '')
     return { reason: 'empty-reason', message: 'the reason is empty: say what approvers are asked to allow, and why' };
-  const length = [...reason].length;
+  const length = Array.from(reason).length;
   if (length > maxReasonLength) {
     return { reason: 'reason-too-long', message: `the reason has ${length} characters, at most ${maxReasonLength} are allowed` };
   }
