@@ -56,12 +56,16 @@ export interface EnqueueItem {
   /** Instant after which the command must not start. */
   readonly deadline: number;
   readonly requestedBy: string;
+  /** Held until that batch is approved and released. */
+  readonly batchId?: string;
 }
 
 export interface CommandSigningPorts extends Clock {
   readonly queue: { enqueue(items: readonly EnqueueItem[]): Promise<{ enqueued: number; existing: number }> };
   /** Active nodes of these roles after an id, in order. */
   readonly nodes: { page(input: { roles: readonly NodeRole[]; after: string; limit: number }): Promise<readonly string[]> };
+  /** Nodes of a batch's scope after an id, in order: what it holds, whoever joined since. */
+  readonly batchNodes: { page(input: { batchId: string; after: string; limit: number }): Promise<readonly string[]> };
   readonly resign: ResignPort;
   /** The clock that ends of keys are judged by: of the database, not of this host. */
   readonly clock: () => Promise<number>;

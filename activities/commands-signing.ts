@@ -17,6 +17,7 @@ export interface EnqueueInput {
   readonly payload: Readonly<Record<string, unknown>>;
   readonly deadline: number;
   readonly requestedBy: string;
+  readonly batchId?: string;
 }
 
 export interface CommandSigningActivities {
@@ -55,6 +56,7 @@ export function createCommandSigningActivities(ports: CommandSigningPorts): Comm
           payload,
           deadline: input.deadline,
           requestedBy: input.requestedBy,
+          ...(input.batchId === undefined ? {} : { batchId: input.batchId }),
         }));
         const { existing } = await ports.queue.enqueue(items);
         progress = { after: last, total: progress.total + range.length, existing: progress.existing + existing };
@@ -72,6 +74,8 @@ export function createCommandSigningActivities(ports: CommandSigningPorts): Comm
 
 /** Listed nodes come sorted from the workflow's parser; "all" are the active nodes that understand the kind. */
 async function nextRange(ports: CommandSigningPorts, input: EnqueueInput, after: string): Promise<readonly string[]> {
+  const { batchId } = input;
+  if (input.nodes === 'all' && batchId !== undefined) return ports.batchNodes.page({ batchId, after, limit: rangeSize });
   if (input.nodes === 'all') return ports.nodes.page({ roles: commandKinds[input.kind].roles, after, limit: rangeSize });
   const from = after === '' ? 0 : input.nodes.indexOf(after) + 1;
   return input.nodes.slice(from, from + rangeSize);

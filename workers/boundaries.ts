@@ -22,6 +22,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'cancelBatch',
     'awaitBatchEnd',
     'reconcileBatches',
+    'batchCommands',
     'awaitCommand',
     'awaitCommands',
     'cancelCommands',

@@ -5,11 +5,13 @@
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createApproverSets } from '../activities/adapters/approver-sets.ts';
+import { createBatchProducers } from '../activities/adapters/batch-producers.ts';
 import { createBatches, createBatchWatch } from '../activities/adapters/batches.ts';
-import { createCommandLog } from '../activities/adapters/commands.ts';
+import { createCommandLog, createNodePages } from '../activities/adapters/commands.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
 import { createOverrideWriter, createPublishedQuorum, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
 import { createApproverSetActivities } from '../activities/approver-set-control.ts';
+import { createBatchProducerActivities } from '../activities/batch-producers.ts';
 import { createBatchControlActivities } from '../activities/batches-control.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
@@ -59,6 +61,10 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
       now,
       batches: createBatches({ db, trustDomain: quorum.trustDomain }),
       workflows: createBatchWatch(client, workflowIds.approveBatch),
+    }),
+    createBatchProducerActivities({
+      nodes: createNodePages({ db }),
+      producers: createBatchProducers({ db, trustDomain: quorum.trustDomain }),
     }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
     createIdentityActivities({ now, identities: createIdentities({ db, now }) }),

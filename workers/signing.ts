@@ -6,7 +6,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createAccess } from '../activities/adapters/access.ts';
 import { createBatches, createBatchRelease } from '../activities/adapters/batches.ts';
-import { createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
+import { createBatchNodePages, createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
 import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
 import { createApproverSetEvidence, createBatchEvidence } from '../activities/adapters/quorum-evidence.ts';
 import {
@@ -117,6 +117,7 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       access,
       queue: createCommandQueue({ db, now, worker, trustDomain: () => running.current().trustDomain, poke: poker.poke }),
       nodes: createNodePages({ db }),
+      batchNodes: createBatchNodePages({ db }),
     }),
   ]);
   await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });

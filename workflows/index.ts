@@ -1,6 +1,7 @@
 /** Every export is a workflow type, or the definition of a message. */
 export { approveBatch } from './approve-batch/workflow.ts';
 export { checkpointAudit } from './checkpoint-audit/workflow.ts';
+export { rebootNodes } from './reboot-nodes/workflow.ts';
 export { reconcileBatches } from './reconcile-batches/workflow.ts';
 export { reconcileCommands } from './reconcile-commands/workflow.ts';
 export { resignExpiring } from './resign-expiring/workflow.ts';

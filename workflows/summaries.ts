@@ -3,6 +3,7 @@
  * the command line or the UI, still says it, as the search attribute BcSummary.
  */
 import { staticSummary as approveBatch } from './approve-batch/messages.ts';
+import { staticSummary as rebootNodes } from './reboot-nodes/messages.ts';
 import { staticSummary as revokeIdentity } from './revoke-identity/messages.ts';
 import { staticSummary as revokeSshCertificate } from './revoke-ssh-certificate/messages.ts';
 import { staticSummary as rotateApproverSet } from './rotate-approver-set/messages.ts';
@@ -12,6 +13,7 @@ import { staticSummary as runCommand } from './run-command/messages.ts';
 
 export const summaries: Readonly<Record<string, string>> = Object.freeze({
   approveBatch,
+  rebootNodes,
   rotateApproverSet,
   rotateCommandRoot,
   revokeIdentity,

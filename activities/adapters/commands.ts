@@ -102,6 +102,16 @@ export const createCommandQueue = ({ db, now, worker, trustDomain, poke }: Comma
   },
 });
 
+const batchPage = {
+  name: 'run-batch-nodes',
+  text: `select distinct subject as id from command_batch_scope where batch_id = $1 and subject > $2 order by 1 limit $3`,
+};
+
+/** A producer's leaves are one node each. */
+export const createBatchNodePages = ({ db }: Pick<DatabasePorts, 'db'>): CommandSigningPorts['batchNodes'] => ({
+  page: async ({ batchId, after, limit }) => (await db.query<{ id: string }>(batchPage, [batchId, after, limit])).map((row) => row.id),
+});
+
 export const createNodePages = ({ db }: Pick<DatabasePorts, 'db'>): CommandSigningPorts['nodes'] => ({
   page: async ({ roles, after, limit }: { roles: readonly NodeRole[]; after: string; limit: number }) =>
     (await db.query<{ id: string }>(page, [roles, after, limit])).map((row) => row.id),

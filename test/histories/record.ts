@@ -11,10 +11,13 @@ import { runScenario, scenarios } from './scenarios.ts';
 const asked = process.argv.slice(2);
 const fileOf = (name: string): string => fileURLToPath(new URL(`./${name}.json`, import.meta.url));
 const names = asked.length > 0 ? asked : Object.keys(scenarios).filter((name) => !existsSync(fileOf(name)));
+/** Stack traces name the machine they were made on. */
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const withoutPaths = (json: string): string => json.replaceAll(`file://${root}`, '').replaceAll(root, '');
 const temporal = await startTestTemporal();
 for (const name of names) {
   const handle = await runScenario(temporal, name);
-  const history = JSON.parse(historyToJSON(await handle.fetchHistory())) as { events: unknown[] };
+  const history = JSON.parse(withoutPaths(historyToJSON(await handle.fetchHistory()))) as { events: unknown[] };
   writeFileSync(fileOf(name), `${JSON.stringify(history, null, 1)}\n`);
   process.stderr.write(`${name}: ${history.events.length} events\n`);
 }

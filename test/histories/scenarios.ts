@@ -3,6 +3,10 @@
  * happened. One file a scenario, named for the story.
  */
 import type { Client, WorkflowHandle } from '@temporalio/client';
+import { createApproverSetActivities, createApproverSetSigningActivities } from '../../activities/approver-set-control.ts';
+import { createBatchProducerActivities } from '../../activities/batch-producers.ts';
+import { createBatchControlActivities } from '../../activities/batches-control.ts';
+import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
 import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
@@ -15,9 +19,14 @@ import { createRotationSigningActivities } from '../../activities/rotation-signi
 import { ControlError } from '../../domain/errors.ts';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
+import * as batch from '../../workflows/approve-batch/messages.ts';
 import * as rotation from '../../workflows/rotate-command-root/messages.ts';
 import * as keys from '../../workflows/rotate-key/messages.ts';
 import type { TestTemporal } from '../harness/temporal.ts';
+import { ApproverWorld } from '../workflows/approver-world.ts';
+import { approveOverride, approveSet, createApprover, setOf } from '../workflows/approvers.ts';
+import { startBatch, untilBatch, waitsForApprovals } from '../workflows/batch-rig.ts';
+import { BatchWorld } from '../workflows/batch-world.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
 import { startExchange, untilKeyStatus } from '../workflows/key-rig.ts';
 import { KeyWorld } from '../workflows/key-world.ts';
@@ -29,6 +38,8 @@ export interface Stage {
   readonly skipping: Client;
   readonly world: RotationWorld;
   readonly commands: CommandWorld;
+  readonly batches: BatchWorld;
+  readonly approvers: ApproverWorld;
   /** A key of each kind. */
   readonly keys: Readonly<Record<ExchangedKey, KeyWorld>>;
 }
@@ -55,6 +66,19 @@ const runCommand = (stage: Stage, nodes: readonly string[] | 'all'): Promise<Wor
     taskQueue: taskQueues.control,
     args: [{ kind: 'inventory.refresh', nodes, actor: 'ann' }],
   });
+
+const setSigners = [createApprover(), createApprover()] as const;
+
+async function startChange(stage: Stage): Promise<WorkflowHandle> {
+  const next = setOf([setSigners[1]], 1, 2);
+  const change = {
+    epoch: 2,
+    approvers: next.approverKeys.map(({ spki }) => Buffer.from(spki).toString('base64')),
+    threshold: 1,
+    signatures: await Promise.all(setSigners.map((by) => approveSet(by, next, 2))),
+  };
+  return stage.client.workflow.start('rotateApproverSet', { workflowId: workflowIds.rotateApproverSet, taskQueue: taskQueues.control, args: [{ ...words, change }] });
+}
 
 export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<WorkflowHandle>>> = Object.freeze({
   'rotation-a-day': async (stage) => startRotation(stage.skipping),
@@ -201,13 +225,85 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
     await handle.cancel();
     return handle;
   },
+  'batch-released-in-waves': async (stage) => {
+    const id = stage.batches.add('history-waves', { size: 12, wave: 5 });
+    const handle = await startBatch(stage.client, id);
+    await waitsForApprovals(handle);
+    await handle.executeUpdate(batch.approve, { args: [stage.batches.approval(0, id)] });
+    await handle.signal(batch.approveSignal, stage.batches.approval(1, id));
+    return handle;
+  },
+  'batch-approved-through-the-api-and-bad-signals': async (stage) => {
+    const id = stage.batches.add('history-api', { size: 3 });
+    const handle = await startBatch(stage.client, id);
+    await waitsForApprovals(handle);
+    await handle.signal('approveSignal', 'garbage');
+    await handle.signal('nobodyKnowsThis', 1);
+    await stage.batches.approveByApi(0, id);
+    await handle.signal(batch.approvalRecorded);
+    await untilBatch(handle, ({ approvals }) => approvals.length === 1);
+    await stage.batches.approveByApi(2, id);
+    return handle;
+  },
+  'batch-expired': async (stage) => startBatch(stage.client, stage.batches.add('history-expired', { endsInMs: 1_000 })),
+  'batch-rejected': async (stage) => {
+    const handle = await startBatch(stage.client, stage.batches.add('history-rejected'));
+    await waitsForApprovals(handle);
+    await handle.signal(batch.reject, words);
+    return handle;
+  },
+  'batch-stopped-by-its-rule': async (stage) => {
+    const id = stage.batches.add('history-stopped', { size: 6, wave: 3, required: 1 });
+    stage.batches.ends = 'failed';
+    const handle = await startBatch(stage.client, id);
+    await waitsForApprovals(handle);
+    await handle.executeUpdate(batch.approve, { args: [stage.batches.approval(0, id)] });
+    return handle;
+  },
+  'approver-set-changed': async (stage) => startChange(stage),
+  'approver-set-excluded': async (stage) => {
+    const late = stage.approvers.nodes.get('node-2');
+    if (late !== undefined) late.obedient = false;
+    const handle = await startChange(stage);
+    const behind = async (): Promise<{ rotationId: string; behind: unknown } | undefined> =>
+      handle.query<{ rotationId: string; behind: unknown }>('status').catch(() => undefined);
+    let status = await behind();
+    while (status === undefined || status.behind === null) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      status = await behind();
+    }
+    const about = { rotationId: status.rotationId, kind: 'exclude', subject: 'node-2', reason: words.reason };
+    await handle.executeUpdate('exclude', { args: [{ node: 'node-2', ...words, approvals: [await approveOverride(setSigners[1], about)] }] });
+    return handle;
+  },
+  'reboot-nodes': async (stage) => {
+    stage.commands.before = (call) => {
+      if (call !== 'producers.create') return;
+      for (const [id, { leaves }] of stage.commands.batches) if (!stage.batches.stored.has(id)) stage.batches.add(id, { size: leaves.length });
+    };
+    const handle = await stage.client.workflow.start('rebootNodes', {
+      workflowId: workflowIds.rebootNodes('history'),
+      taskQueue: taskQueues.control,
+      args: [{ nodes: 'all', ...words }],
+    });
+    await until(() => stage.commands.batchOf.size === stage.commands.nodeIds.length);
+    const [id] = stage.batches.stored.keys();
+    for (const by of [0, 1]) await stage.batches.approveByApi(by, String(id));
+    await until(() => stage.batches.sent.length === stage.commands.nodeIds.length);
+    stage.commands.endAll('done');
+    return handle;
+  },
+  'reconcile-batches': async (stage) => {
+    stage.batches.add('history-unwatched', { endsInMs: 1 });
+    return stage.client.workflow.start('reconcileBatches', { workflowId: 'history-reconcile-batches', taskQueue: taskQueues.control });
+  },
   'resign-expiring': (stage) => stage.client.workflow.start('resignExpiring', { workflowId: 'history-resign', taskQueue: taskQueues.control }),
   'reconcile-commands': (stage) => stage.client.workflow.start('reconcileCommands', { workflowId: 'history-reconcile', taskQueue: taskQueues.control }),
 });
 
 /** Runs one scenario to its end, however it ends. */
 export async function runScenario(temporal: TestTemporal, name: string): Promise<WorkflowHandle> {
-  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind() };
+  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind(), batches: new BatchWorld(), approvers: new ApproverWorld(setOf([setSigners[0]], 1)) };
   const workers = await runEveryWorker(temporal, stage);
   try {
     const play = scenarios[name];
@@ -238,14 +334,14 @@ function keyActivities(worlds: Stage['keys'], create: (world: KeyWorld) => Activ
 
 type Activities = Record<string, (...args: never[]) => Promise<unknown>>;
 
-async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: worlds }: Stage): Promise<RunningWorkers> {
+async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: worlds, batches, approvers }: Stage): Promise<RunningWorkers> {
   const control = await temporal.createWorker({
     taskQueue: taskQueues.control,
-    activities: { ...createRotationControlActivities(world), ...keyActivities(worlds, createKeyRotationControlActivities), ...createCommandControlActivities(commands), ...createIdentityActivities(commands) },
+    activities: { ...createRotationControlActivities(world), ...keyActivities(worlds, createKeyRotationControlActivities), ...createCommandControlActivities(commands), ...createIdentityActivities(commands), ...createBatchProducerActivities(commands), ...createBatchControlActivities(batches), ...createApproverSetActivities(approvers) },
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createSshSigningActivities(commands) },
+    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches), ...createApproverSetSigningActivities(approvers), ...createSshSigningActivities(commands) },
     workflowBundle: undefined as never,
   });
   return running([control, signing]);

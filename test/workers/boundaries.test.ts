@@ -5,9 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createApproverSetActivities, createApproverSetSigningActivities } from '../../activities/approver-set-control.ts';
+import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
+import { createBatchProducerActivities } from '../../activities/batch-producers.ts';
 import { createBatchControlActivities } from '../../activities/batches-control.ts';
 import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
-import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
@@ -35,6 +36,7 @@ const batches = new BatchWorld();
 const approvers = new ApproverWorld();
 const control = [
   createBatchControlActivities(batches),
+  createBatchProducerActivities(commands),
   createApproverSetActivities(approvers),
   createRotationControlActivities(rotation),
   createKeyRotationControlActivities(keys),
@@ -130,6 +132,7 @@ describe('the workflow bundle', function () {
     assert.deepEqual(names.toSorted(), [
       'approveBatch',
       'checkpointAudit',
+      'rebootNodes',
       'reconcileBatches',
       'reconcileCommands',
       'renewCa',

@@ -1,10 +1,13 @@
 /** Nodes and their log in memory, for the command and revocation activities; the rules of the log are the ports' contract. */
+
+import type { BatchProducerPorts, NewBatchOfCommands } from '../../activities/batch-producers.ts';
 import type { CommandControlPorts, CommandSigningPorts, CommandView, WaitFor } from '../../activities/command-ports.ts';
 import type { IdentityPorts } from '../../activities/identities.ts';
 import type { SshSigningPorts } from '../../activities/ssh-signing.ts';
 import type { CommandState } from '../../domain/commands/states.ts';
 import { isFinished } from '../../domain/commands/states.ts';
 import { ControlError } from '../../domain/errors.ts';
+import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
 import type { DueCompletion, OpenWait } from '../../services/outbox.ts';
 import type { OutboxPort } from '../../workers/relay.ts';
 
@@ -12,7 +15,7 @@ interface Entry extends CommandView {
   readonly deadline: number;
 }
 
-export class CommandWorld implements CommandControlPorts, CommandSigningPorts, IdentityPorts, SshSigningPorts {
+export class CommandWorld implements CommandControlPorts, CommandSigningPorts, BatchProducerPorts, IdentityPorts, SshSigningPorts {
   readonly entries = new Map<string, Entry>();
   readonly waits = new Map<string, WaitFor>();
   readonly due = new Map<string, DueCompletion>();
@@ -34,12 +37,35 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, I
     page: async ({ after, limit }) => this.nodeIds.filter((id) => id > after).slice(0, limit),
   };
 
+  approvers: QuorumFields = noQuorum;
+  readonly batches = new Map<string, NewBatchOfCommands>();
+  readonly batchOf = new Map<string, string>();
+  tenants: readonly string[] = ['default'];
+  readonly producers: BatchProducerPorts['producers'] = {
+    published: async () => this.approvers,
+    tenantsOf: async () => this.tenants,
+    create: async (batch) => {
+      const batchId = `b-${batch.idempotencyKey.slice(0, 12)}`;
+      this.batches.set(batchId, batch);
+      this.before('producers.create');
+      return { batchId, held: true, notAfter: Date.now() + (batch.windowMs ?? 86_400_000) };
+    },
+  };
+  readonly batchNodes: CommandSigningPorts['batchNodes'] = {
+    page: async ({ batchId, after, limit }) =>
+      (this.batches.get(batchId)?.leaves ?? [])
+        .map(({ subject }) => subject)
+        .filter((id) => id > after)
+        .slice(0, limit),
+  };
+
   readonly queue: CommandSigningPorts['queue'] = {
     enqueue: async (items) => {
       this.before('queue.enqueue');
       const unknown = items.find((item) => !this.nodeIds.includes(item.nodeId));
       if (unknown !== undefined) throw new ControlError('NOT_FOUND', `no node is called ${unknown.nodeId}`);
       const fresh = items.filter((item) => !this.entries.has(item.id));
+      for (const item of fresh) if (item.batchId !== undefined) this.batchOf.set(item.id, item.batchId);
       for (const item of fresh)
         this.entries.set(item.id, { id: item.id, nodeId: item.nodeId, state: 'open', error: '', deadline: item.deadline });
       this.ranges.push(items.length);

@@ -14,6 +14,8 @@ export interface RunCommandInput {
   readonly reason?: string;
   /** From now to the last moment the command may start on a machine; default: an hour and the kind's own timeout. */
   readonly deadlineMs?: number;
+  /** A batch that was created before and holds these operations. */
+  readonly batchId?: string;
 }
 
 export interface ParsedRunCommand {
@@ -23,6 +25,9 @@ export interface ParsedRunCommand {
   readonly actor: string;
   readonly reason: string;
   readonly deadlineMs: number;
+  /** deadlineMs as it was asked for: the window of a batch that this run makes. null: the default of a batch. */
+  readonly windowMs: number | null;
+  readonly batchId: string | null;
 }
 
 export interface CommandFailure {
@@ -46,9 +51,11 @@ export interface RunCommandStatus {
   readonly commandPrefix: string;
   readonly enqueued: number;
   readonly finished: number;
+  /** null: its commands need none. */
+  readonly batchId: string | null;
 }
 
-export type RunCommandResult = CommandTally & { readonly kind: string; readonly commandPrefix: string };
+export type RunCommandResult = CommandTally & { readonly kind: string; readonly commandPrefix: string; readonly batchId?: string };
 
 export const status = defineQuery<RunCommandStatus>('status');
 
@@ -59,10 +66,13 @@ export const maxListedNodes = 2_000;
 export const awaitedOneByOne = 20;
 const longestDeadlineMs = 7 * 24 * 3_600_000;
 const graceMs = 3_600_000;
+/** A batch is open for at least this long (BAT-044). */
+const leastWindowMs = 60_000;
+const longestBatchId = 128;
 
 /** @throws ControlError INVALID_INPUT with every problem */
 export function parseRunCommand(value: unknown): ParsedRunCommand {
-  const shape = new Shape('runCommand', value, ['kind', 'nodes', 'payload', 'actor', 'reason', 'deadlineMs']);
+  const shape = new Shape('runCommand', value, ['kind', 'nodes', 'payload', 'actor', 'reason', 'deadlineMs', 'batchId']);
   const kind = shape.oneOf('kind', Object.keys(commandKinds) as CommandKind[]);
   const message: ParsedRunCommand = {
     kind,
@@ -71,12 +81,14 @@ export function parseRunCommand(value: unknown): ParsedRunCommand {
     actor: shape.text('actor', textLimits.actor),
     reason: shape.has('reason') ? shape.text('reason', textLimits.reason) : '',
     deadlineMs: readDeadline(shape, graceMs + (findCommandKind(kind)?.timeoutMs ?? 0)),
+    windowMs: readWindow(shape, 'deadlineMs'),
+    batchId: shape.has('batchId') ? shape.text('batchId', longestBatchId) : null,
   };
   shape.done();
   return message;
 }
 
-function readNodes(shape: Shape): NodeSelection {
+export function readNodes(shape: Shape): NodeSelection {
   const value = shape.get('nodes');
   if (value === 'all') return 'all';
   if (!Array.isArray(value) || value.length === 0) {
@@ -109,4 +121,14 @@ function readDeadline(shape: Shape, fallbackMs: number): number {
     `deadlineMs must be a whole number of milliseconds from 1000 to ${longestDeadlineMs}, got ${typeof value === 'number' ? value : kindOf(value)}`,
   );
   return fallbackMs;
+}
+
+/** null: not asked for; what is asked for badly is named by whoever reads the same field as a deadline. */
+export function readWindow(shape: Shape, name: 'deadlineMs' | 'windowMs' = 'windowMs'): number | null {
+  const value = shape.get(name);
+  if (value === undefined || value === null) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value <= longestDeadlineMs) return Math.max(leastWindowMs, value);
+  if (name === 'windowMs')
+    shape.problem(`windowMs must be a whole number of milliseconds up to ${longestDeadlineMs}, got ${kindOf(value)}`);
+  return null;
 }

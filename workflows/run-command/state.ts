@@ -36,7 +36,10 @@ const errorKept = 300;
 export class RunCommandState {
   readonly input: ParsedRunCommand;
   readonly commandPrefix: string;
-  readonly deadline: number;
+  deadline: number;
+  batchId: string | null = null;
+  /** This run made its batch, and answers for it. */
+  makesBatch = false;
   phase: RunCommandStatus['phase'] = 'enqueueing';
   enqueued = 0;
   finished = 0;
@@ -58,6 +61,23 @@ export class RunCommandState {
     return listed.length === 1 ? String(listed[0]) : `${listed.length} nodes`;
   }
 
+  /** Its commands wait for approvals: the end of the batch is theirs. */
+  tookBatch({ batchId, notAfter }: { readonly batchId: string; readonly notAfter: number }): void {
+    this.batchId = batchId;
+    this.makesBatch = true;
+    this.deadline = notAfter;
+  }
+
+  /** What approvers read; the words of whoever asked, where there are any. */
+  get approversReason(): string {
+    const { kind, actor, reason } = this.input;
+    return (reason === '' ? `${kind} on ${this.target}, asked for by ${actor}` : reason).slice(0, 500);
+  }
+
+  get waitingOn(): readonly string[] {
+    return this.batchId === null ? (this.listed ?? ['nodes']) : [`batch/${this.batchId}`];
+  }
+
   commandIdOf(nodeId: string): string {
     return `${this.commandPrefix}/${nodeId}`;
   }
@@ -75,14 +95,15 @@ export class RunCommandState {
   }
 
   status(): RunCommandStatus {
-    const { phase, commandPrefix, enqueued, finished } = this;
-    return { phase, kind: this.input.kind, commandPrefix, enqueued, finished };
+    const { phase, commandPrefix, enqueued, finished, batchId } = this;
+    return { phase, kind: this.input.kind, commandPrefix, enqueued, finished, batchId };
   }
 
   describe(): string {
     return [
       `**${this.phase}**: ${this.input.kind} on ${this.target}, asked for by ${this.input.actor}`,
       `- commands: ${this.enqueued} enqueued, none starts after ${showInstant(this.deadline)}`,
+      ...(this.batchId === null ? [] : [`- in batch ${this.batchId}: \`better-compute batch show ${this.batchId}\``]),
       '- waiting for a node? `better-compute stuck`; one command: `better-compute commands show <id>`',
     ].join('\n');
   }
