@@ -81,9 +81,15 @@ export interface Judged {
 export async function enqueueCommands(options: EnqueueOptions): Promise<Enqueued> {
   const judged = options.commands.map((request) => judge(request, options.now));
   assertDistinct(options.commands);
-  await assertBatched(options.db, judged);
-  const first = await append(options, judged, await factsOf(options.db, judged));
-  const existing = await assertSameContent(options, first.missing);
+  // Of a batch, what was put in before is told from the rest first: its batch may have ended since, and a retry is no new command.
+  const before = await assertSameContent(
+    options,
+    judged.filter(({ request }) => request.batchId !== undefined),
+  );
+  const fresh = judged.filter(({ request }) => !before.has(request.id));
+  await assertBatched(options.db, fresh);
+  const first = await append(options, fresh, await factsOf(options.db, fresh));
+  const existing = new Set([...before, ...(await assertSameContent(options, first.missing))]);
   // Neither appended nor there: the facts were old. Read again, judge again, sign for the generation that counts now.
   const again = first.missing.filter(({ request }) => !existing.has(request.id));
   const second = again.length === 0 ? nothing : await retry(options, again);

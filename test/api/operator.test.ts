@@ -149,7 +149,9 @@ describe('the operator API', () => {
     const { status, body } = await post(`${api.url}/v1/tokens`, { actor: 'ann' });
     assert.equal(status, 201);
     assert.deepEqual(body, { tokenId: 'tok-1', token: 'bcj1.sealed', join: 'bcjoin1.all', expiresAt: now + 3_600_000 });
-    assert.deepEqual(deployment.tokensAsked, [{ siteId: 'default', role: 'node', nodeId: null, lifetimeMs: 3_600_000, actor: 'ann' }]);
+    assert.deepEqual(deployment.tokensAsked, [
+      { tenantId: 'default', siteId: 'default', role: 'node', nodeId: null, lifetimeMs: 3_600_000, actor: 'ann' },
+    ]);
   });
 
   it('revokes only a node that exists, with a reason, and once', async () => {
@@ -278,6 +280,12 @@ describe('the operator API', () => {
     const paths = body['paths'] as Record<string, Record<string, Record<string, unknown>>>;
     assert.deepEqual(Object.keys(paths).sort(), [
       '/v1/audit',
+      '/v1/batches',
+      '/v1/batches/{id}',
+      '/v1/batches/{id}/approve',
+      '/v1/batches/{id}/cancel',
+      '/v1/batches/{id}/reject',
+      '/v1/batches/{id}/scope',
       '/v1/commands',
       '/v1/commands/{id}',
       '/v1/nodes',
@@ -286,7 +294,11 @@ describe('the operator API', () => {
       '/v1/nodes/{id}/revoke',
       '/v1/rotations',
       '/v1/rotations/{id}/evidence',
+      '/v1/ssh-certificates',
+      '/v1/ssh-certificates/{serial}/revoke',
       '/v1/stuck',
+      '/v1/tenants',
+      '/v1/tenants/{id}/delete',
       '/v1/tokens',
       '/v1/trust',
       '/v1/workload/keys',

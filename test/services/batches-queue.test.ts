@@ -76,6 +76,8 @@ describe('commands of a batch', () => {
     assert.deepEqual(await logOf('n0'), []);
     assert.deepEqual((await enqueueAll(used.db, [request])).existing, [request.id], 'a retry adds no second member');
     assert.equal((await members(batchId)).length, 1);
+    await cancelBatch(used.db, { batchId, actor: 'olga', reason: 'no' }, { now: start });
+    assert.deepEqual((await enqueueAll(used.db, [request])).existing, [request.id], 'a retry after the end of its batch is still one');
   });
 
   it('BAT-011 BAT-012 BAT-013 refuses a batch of another tenant, one that has ended, and a command that is not in the scope', async () => {

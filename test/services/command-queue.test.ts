@@ -63,9 +63,10 @@ describe('the command queue', () => {
     assert.deepEqual(await enqueue([{ ...request, deadlineMs: t0 + 2 * hour }], { now: t0 + minute }), {
       enqueued: [],
       existing: [request.id],
+      held: [],
     });
     const next = command('queue-again');
-    assert.deepEqual(await enqueue([request, next]), { enqueued: [next.id], existing: [request.id] });
+    assert.deepEqual(await enqueue([request, next]), { enqueued: [next.id], existing: [request.id], held: [] });
     assert.deepEqual(await stored(request.id), before);
   });
 
