@@ -1,5 +1,6 @@
 /** The operator API as the CLI calls it. What the API refuses arrives as the same error it was there. */
 import type { z } from 'zod';
+import type * as batchSchemas from '../api/batch-schemas.ts';
 import { fromProblem } from '../api/problem.ts';
 import type * as schemas from '../api/schemas.ts';
 import { ControlError } from '../domain/errors.ts';
@@ -18,6 +19,9 @@ export interface OperatorClient {
   deleteNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
   listSshCertificates(query: { node?: string; limit: number }): Promise<Out<typeof schemas.sshCertificates>['certificates']>;
   revokeSshCertificate(serial: string, body: { actor: string; reason: string }): Promise<Started>;
+  createTenant(body: { id: string; actor: string }): Promise<{ id: string }>;
+  listTenants(): Promise<Out<typeof batchSchemas.tenants>['tenants']>;
+  deleteTenant(id: string, body: { actor: string }): Promise<Out<typeof batchSchemas.deletedTenant>>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
   runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
   getCommands(id: string): Promise<CommandAnswer[]>;
@@ -52,6 +56,9 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     listSshCertificates: async (query) =>
       (await call<Out<typeof schemas.sshCertificates>>('GET', `/v1/ssh-certificates?${toQuery(query)}`)).certificates,
     revokeSshCertificate: (serial, body) => call('POST', `/v1/ssh-certificates/${id(serial)}/revoke`, body),
+    createTenant: (body) => call('POST', '/v1/tenants', body),
+    listTenants: async () => (await call<Out<typeof batchSchemas.tenants>>('GET', '/v1/tenants')).tenants,
+    deleteTenant: (tenantId, body) => call('POST', `/v1/tenants/${id(tenantId)}/delete`, body),
     createToken: (body) => call('POST', '/v1/tokens', body),
     runCommands: (body) => call('POST', '/v1/commands', body),
     getCommands: async (commandId) => (await call<{ commands: CommandAnswer[] }>('GET', `/v1/commands/${id(commandId)}`)).commands,

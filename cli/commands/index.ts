@@ -17,6 +17,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['start', 'up'], load: () => import('./start.ts') },
   { names: ['rotation'], load: () => import('./rotation/index.ts') },
   { names: ['nodes'], load: () => import('./nodes/index.ts') },
+  { names: ['tenants'], load: () => import('./tenants/index.ts') },
   { names: ['tokens'], load: () => import('./tokens/index.ts') },
   { names: ['commands'], load: () => import('./commands/index.ts') },
   { names: ['batch'], load: () => import('./batch/index.ts') },

@@ -9,6 +9,7 @@ import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
 import type { SshCertificateView } from '../../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
+import type { TenantView } from '../../services/tenants.ts';
 import { viewsOf } from '../../services/workload-keys.ts';
 
 export const now = Date.UTC(2030, 0, 1, 12);
@@ -65,6 +66,7 @@ export interface FakeDeployment {
   readonly sshCertificates: SshCertificateView[];
   readonly sshRevokesAsked: { serial: string; actor: string; reason: string }[];
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
+  readonly tenants: TenantView[];
   /** null: no issuer is configured. */
   workload: WorkloadIssuer | null;
 }
@@ -85,6 +87,7 @@ export const createDeployment = (): FakeDeployment => ({
   sshCertificates: [],
   sshRevokesAsked: [],
   commandsAsked: [],
+  tenants: [],
   workload: null,
 });
 
@@ -154,7 +157,11 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
     },
     workload: workloadPort(deployment),
     batches: Object.assign(Object.create(notHere<OperatorPorts['batches']>('batches')), { assertMayRun: async () => undefined }),
-    tenants: notHere('tenants'),
+    tenants: {
+      create: async ({ id }) => void deployment.tenants.push({ id, createdAt: now, deletedAt: null, nodes: 0 }),
+      list: async () => deployment.tenants,
+      delete: async ({ id }) => (deployment.tenants.some((tenant) => tenant.id === id) ? ['b-1', 'b-2'] : []),
+    },
   };
 }
 
