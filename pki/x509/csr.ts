@@ -12,7 +12,7 @@ import { malformed } from './malformed.ts';
 import { encodeName } from './name.ts';
 import { derFromRawSignature, rawFromDerSignature, verifyRawSignature } from './signature.ts';
 import { signerFromPrivateKey } from './signer.ts';
-import { parseP256Spki } from './spki.ts';
+import { parseP256Spki, parseUsedP256Spki } from './spki.ts';
 import type { CertificateRequest, NameAttribute, Signer } from './types.ts';
 
 /** An honest request has some 200 bytes. */
@@ -82,7 +82,7 @@ const readInfo = (info: Uint8Array): Uint8Array => {
   const version = inner.readSmallInteger();
   if (version !== 0) throw malformed('version', `a certificate request is version ${version + 1}, not 1`);
   inner.readWhole(tags.sequence);
-  const spki = parseP256Spki(inner.readWhole(tags.sequence));
+  const spki = parseUsedP256Spki(inner.readWhole(tags.sequence));
   assertAttributes(inner);
   inner.close();
   return spki;

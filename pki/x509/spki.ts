@@ -42,6 +42,18 @@ export const parseP256Spki = (der: Uint8Array): Uint8Array => {
   return copy;
 };
 
+/**
+ * The same for a key that is used next: reading it proves its point, and the key is kept with the copy. What a request is signed by is
+ * neither proven nor read twice.
+ */
+export const parseUsedP256Spki = (der: Uint8Array): Uint8Array => {
+  const copy = Uint8Array.from(der);
+  assertSpkiForm(copy);
+  keys.set(copy, keyOfForm(copy));
+  proven.add(copy);
+  return copy;
+};
+
 /** MALFORMED unless strict and on the curve. What parseP256Spki handed out (a request's key) is not put to the proof again. */
 export const assertP256Spki = (spki: Uint8Array): void => {
   assertSpkiForm(spki);

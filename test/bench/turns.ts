@@ -17,9 +17,9 @@ export interface TurnsOptions {
   readonly bare: Work;
   readonly perRound: number;
   readonly rounds?: number;
+  /** Rounds that are not counted: until what a long-lived process runs has been compiled for good. Default 3. */
+  readonly warmUps?: number;
 }
-
-const warmUps = 3;
 
 /** Microseconds of the processor for one piece of work, whatever else the machine does. */
 async function timeOf(work: Work, count: number): Promise<number> {
@@ -31,7 +31,7 @@ async function timeOf(work: Work, count: number): Promise<number> {
 
 const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] as number;
 
-export async function inTurns({ ours, bare, perRound, rounds = 15 }: TurnsOptions): Promise<Turns> {
+export async function inTurns({ ours, bare, perRound, rounds = 15, warmUps = 3 }: TurnsOptions): Promise<Turns> {
   const found: { ours: number; bare: number }[] = [];
   for (let round = -warmUps; round < rounds; round += 1) {
     const times = { bare: await timeOf(bare, perRound), ours: await timeOf(ours, perRound) };
