@@ -37,16 +37,21 @@ function readKey(path: string, env: NodeJS.ProcessEnv): KeyObject {
   const pem = readPrivate(path);
   if (!pem.includes('PRIVATE KEY'))
     throw unusable(path, pem.includes('PUBLIC KEY') ? 'is a public key: name the file without .pub' : 'holds no private key in PEM');
+  const key = openKey(path, pem, env);
+  if (key.asymmetricKeyType === 'ec' && key.asymmetricKeyDetails?.namedCurve === 'prime256v1') return key;
+  throw unusable(path, 'is no P-256 key: approvers have one of batch keygen');
+}
+
+function openKey(path: string, pem: string, env: NodeJS.ProcessEnv): KeyObject {
   const isEncrypted = /BEGIN ENCRYPTED PRIVATE KEY|Proc-Type: 4,ENCRYPTED/.test(pem);
-  const passphrase = env[passphraseVariable];
-  if (isEncrypted && (passphrase === undefined || passphrase === '')) {
+  const passphrase = env[passphraseVariable] || null;
+  if (isEncrypted && passphrase === null) {
     throw new ControlError('MISSING_ENV', `${path} is encrypted and ${passphraseVariable} is not set`, {
       details: { reason: 'no-passphrase', variable: passphraseVariable },
     });
   }
-  let key: KeyObject;
   try {
-    key = createPrivateKey(isEncrypted ? { key: pem, passphrase: passphrase ?? '' } : pem);
+    return createPrivateKey(isEncrypted ? { key: pem, passphrase: passphrase ?? '' } : pem);
   } catch (cause) {
     throw unusable(
       path,
@@ -54,9 +59,6 @@ function readKey(path: string, env: NodeJS.ProcessEnv): KeyObject {
       cause,
     );
   }
-  if (key.asymmetricKeyType !== 'ec' || key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
-    throw unusable(path, 'is no P-256 key: approvers have one of batch keygen');
-  return key;
 }
 
 const unusable = (path: string, what: string, cause?: unknown): ControlError =>

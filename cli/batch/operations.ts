@@ -129,7 +129,9 @@ export function textsIn(value: JsonValue | null): readonly string[] {
 /** The file of --operations-out: everything in full, as JSON. */
 export const operationsDocument = (operations: readonly Operation[]): unknown =>
   operations.map(({ kind, payloadSha256, form, fields, why, bytes, subjects }) => ({
-    ...{ kind, payloadSha256, form },
+    kind,
+    payloadSha256,
+    form,
     ...(why === '' ? {} : { why }),
     ...(fields === null ? {} : { payload: fields }),
     ...(bytes === null ? {} : { bytesBase64: bytes }),

@@ -68,7 +68,9 @@ export function reviewBatch({ batch, leaves }: BatchDocument, options: ReviewOpt
   const root = proveScope(batch, leaves); //      5. the leaves that are listed are the ones that are signed
   const operations = operationsOf(leaves); //      6. and each can be read
   return {
-    ...{ batch, leaves, operations },
+    batch,
+    leaves,
+    operations,
     warnings: warningsOf(batch, operations),
     refusals: [
       refuseUnexpected(leaves, options), //        7. nothing but what was expected

@@ -69,7 +69,9 @@ function operationLine({ kind, payloadSha256, form, fields, why, subjects }: Ope
 export const summaryJson = ({ batch, operations, warnings, refusals }: Review): object => ({
   ...batchJson(batch),
   operations: operations.map(({ kind, payloadSha256, form, fields, subjects }) => ({
-    ...{ kind, payloadSha256, form },
+    kind,
+    payloadSha256,
+    form,
     ...(fields === null ? {} : { payload: fields }),
     subjects: subjects.length,
   })),

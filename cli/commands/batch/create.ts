@@ -55,14 +55,15 @@ export function newBatchCreate(run: (options: BatchCreateOptions) => Promise<voi
     .action((flags: Flags) =>
       run({
         ...commonOptions(command),
-        ...{ scope: flags.scope ?? null, kind: flags.kind ?? null, subjects: flags.subjects ?? null, payload: flags.payload ?? null },
-        ...{
-          reason: flags.reason,
-          forMs: flags.for,
-          tenant: flags.tenant,
-          idempotencyKey: flags.idempotencyKey ?? null,
-          waves: flags.waves ?? null,
-        },
+        scope: flags.scope ?? null,
+        kind: flags.kind ?? null,
+        subjects: flags.subjects ?? null,
+        payload: flags.payload ?? null,
+        reason: flags.reason,
+        forMs: flags.for,
+        tenant: flags.tenant,
+        idempotencyKey: flags.idempotencyKey ?? null,
+        waves: flags.waves ?? null,
       }),
     );
   return withExamples(command, [

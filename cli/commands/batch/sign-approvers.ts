@@ -115,7 +115,10 @@ export async function batchSignApproversRun(options: BatchSignApproversOptions, 
   await withApproverKey(options.key, ports.io.env, async (signer) => {
     const { kid, sig } = await signApproverSet(signer, { epoch, quorum, trustDomain });
     const text = safeJson({
-      ...{ epoch, trustDomain, approverSetSha256: approverSetDigest(quorum), kid },
+      epoch,
+      trustDomain,
+      approverSetSha256: approverSetDigest(quorum),
+      kid,
       sig: Buffer.from(sig).toString('base64url'),
       quorum: {
         approvers: quorum.approverKeys.map((key) => ({ kid: key.kid, spki: Buffer.from(key.spki).toString('base64') })),

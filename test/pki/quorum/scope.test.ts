@@ -69,7 +69,7 @@ describe('scopes', () => {
       fc.property(leaves, fc.array(fc.nat()), (made, picks) => {
         const list = made.map(([subject, kind, bound]) => ({ subject, kind, payloadSha256: bound ? digest(subject) : none }));
         const scope = createScope('b1', list);
-        const again = [...list, ...picks.map((pick) => list[pick % list.length] as ScopeLeaf)].reverse();
+        const again = [...list, ...picks.map((pick) => list[pick % list.length] as ScopeLeaf)].toReversed();
         assert.deepEqual(rootOfScope('b1', again), { root: scope.root, size: scope.size });
         for (const [index, { hash }] of scope.leaves.entries()) {
           assert.equal(scope.indexOf(hash), index);
@@ -120,6 +120,18 @@ describe('scopes', () => {
         refused({ proof: { index, siblings: siblings.map((entry) => entry.subarray(1)) } });
       }),
       { numRuns: 300 },
+    );
+  });
+
+  it('QUO-005 a sibling that is cut at its end does not borrow what the hash before it left behind', () => {
+    const scope = createScope('b1', nodes(2));
+    const { hash } = scope.leaves[0] as { hash: Buffer };
+    const [sibling] = scope.proofOf(0).siblings as [Uint8Array];
+    const judge = (siblings: readonly Uint8Array[]): boolean =>
+      isIncluded({ hash, proof: { index: 0, siblings }, root: scope.root, size: 2 });
+    assert.deepEqual(
+      [judge([sibling]), judge([sibling.subarray(0, 31)]), judge([Buffer.concat([sibling, sibling])])],
+      [true, false, false],
     );
   });
 
