@@ -28,7 +28,7 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
       start('revokeIdentity', { workflowId: workflowIds.revokeIdentity(input.nodeId), input, summary: revokeSummary }),
     startSshRevoke: (input: RevokeSshCertificateInput) =>
       start('revokeSshCertificate', { workflowId: workflowIds.revokeSshCertificate(input.serial), input, summary: sshRevokeSummary }),
-    startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs }) => {
+    startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs, batchId }) => {
       const input: RunCommandInput = {
         kind: kind as RunCommandInput['kind'],
         nodes,
@@ -36,6 +36,7 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
         actor,
         ...(reason === undefined ? {} : { reason }),
         ...(deadlineMs === undefined ? {} : { deadlineMs }),
+        ...(batchId === undefined ? {} : { batchId }),
       };
       return start('runCommand', { workflowId: workflowIds.runCommand(unique), input, summary: runSummary });
     },

@@ -1,4 +1,6 @@
 /** A rotation as the CLI sees it, whatever carries it: Temporal in production, a fake with the same rules in tests. */
+
+import type { ApproverSetResult, ApproverSetStatus } from '../workflows/rotate-approver-set/messages.ts';
 import type {
   AbortMessage,
   ExcludeMessage,
@@ -11,8 +13,8 @@ import type { KeyRotationResult, KeyRotationStatus } from '../workflows/rotate-k
 
 export type RunState = 'running' | 'completed' | 'failed' | 'cancelled' | 'terminated' | 'timed-out';
 
-export type AnyStatus = RotationStatus | KeyRotationStatus;
-export type AnyResult = RotationResult | KeyRotationResult;
+export type AnyStatus = RotationStatus | KeyRotationStatus | ApproverSetStatus;
+export type AnyResult = RotationResult | KeyRotationResult | ApproverSetResult;
 
 export interface RotationRun<Status = RotationStatus, Result = RotationResult> {
   readonly workflowId: string;

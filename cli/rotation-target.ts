@@ -4,16 +4,19 @@ import { ControlError } from '../domain/errors.ts';
 import { type ExchangedKey, exchangedKeys, type RenewedCa, renewedCas } from '../domain/rotation/key-exchanges.ts';
 
 export interface RotationTarget {
-  readonly key: 'command-root' | ExchangedKey;
+  readonly key: 'command-root' | 'approvers' | ExchangedKey;
   /** The authority of `ca`; empty for the others. */
   readonly ca: RenewedCa | '';
 }
 
 export const commandRoot: RotationTarget = Object.freeze({ key: 'command-root', ca: '' });
+/** Who approves: no key of ours, but changed by the same words. */
+export const approverSet: RotationTarget = Object.freeze({ key: 'approvers', ca: '' });
 
 /** Every rotation there is, in the order in which lists show them. */
 export const rotationTargets: readonly RotationTarget[] = Object.freeze([
   commandRoot,
+  approverSet,
   ...exchangedKeys.flatMap((key): RotationTarget[] => (key === 'ca' ? renewedCas.map((ca) => ({ key, ca })) : [{ key, ca: '' }])),
 ]);
 
@@ -25,7 +28,7 @@ export interface TargetFlags {
 /** `--key` and `--ca`, for every command that works on one rotation. */
 export const withTarget = (command: Command): Command =>
   command
-    .addOption(new Option('--key <key>', 'whose rotation').choices(['command-root', ...exchangedKeys]).default('command-root'))
+    .addOption(new Option('--key <key>', 'whose rotation').choices(['command-root', 'approvers', ...exchangedKeys]).default('command-root'))
     .addOption(new Option('--ca <ca>', 'the authority, with --key ca').choices(renewedCas));
 
 /** @throws INVALID_INPUT when --ca is missing, or does not belong there */

@@ -1,5 +1,6 @@
 /** A rotation in words: the same lines for status, watch and everything that changes one. */
 import { about } from '../domain/rotation/gates.ts';
+import type { ApproverSetResult, ApproverSetStatus } from '../workflows/rotate-approver-set/messages.ts';
 import type { RotationStatus } from '../workflows/rotate-command-root/messages.ts';
 import type { KeyRotationResult, KeyRotationStatus } from '../workflows/rotate-key/messages.ts';
 import { agoText, facts, instantText, shortId } from './format.ts';
@@ -25,7 +26,7 @@ const waitingFor = ({ waiting, status }: AnyRotationRun): string | null => waiti
 function describeStatus(status: AnyStatus, { now, waiting }: { now: number; waiting: string | null }): [string, string][] {
   const rows: [string, string][] = [
     ['phase', `${status.phase} (${agoText(status.since, now)})`],
-    ...(isKeyStatus(status) ? keyRows(status, now) : rootRows(status, now)),
+    ...(isKeyStatus(status) ? keyRows(status, now) : isSetStatus(status) ? setRows(status) : rootRows(status, now)),
   ];
   if (status.paused !== null) rows.push(['paused', `by ${status.paused.actor}: ${status.paused.reason}`]);
   if (status.blocked !== null)
@@ -38,6 +39,19 @@ function describeStatus(status: AnyStatus, { now, waiting }: { now: number; wait
 
 /** The exchange of a key names which; a rotation of the command root has roots. */
 const isKeyStatus = (status: AnyStatus): status is KeyRotationStatus => 'key' in status;
+
+/** A change of the approvers names sets, and has no root. */
+const isSetStatus = (status: AnyStatus): status is ApproverSetStatus => !('key' in status) && !('oldRoot' in status);
+
+const setText = (set: ApproverSetStatus['to']): string =>
+  set === null ? '?' : set.approvers === 0 ? `none (epoch ${set.epoch})` : `${set.threshold} of ${set.approvers} (epoch ${set.epoch})`;
+
+function setRows({ from, to, trustVersion }: ApproverSetStatus): [string, string][] {
+  return [
+    ['approvers', `${setText(from)} → ${setText(to)}`],
+    ...(trustVersion === null ? [] : [['trust version', String(trustVersion)] as [string, string]]),
+  ];
+}
 
 function rootRows(status: RotationStatus, now: number): [string, string][] {
   const rows: [string, string][] = [['roots', `${shortId(status.oldRoot)} → ${shortId(status.newRoot)}`]];
@@ -63,21 +77,32 @@ export function watchLine(run: AnyRotationRun): string {
   if (status.blocked !== null)
     return `${status.phase}: held, waits for the ${status.blocked.waitsFor} (${status.blocked.code}: ${status.blocked.message})`;
   if (status.paused !== null) return `${status.phase}: paused by ${status.paused.actor} (${status.paused.reason})`;
-  const opensAt = isKeyStatus(status) ? status.opensAt : status.phase === 'waiting-drop' ? status.dropOpensAt : null;
+  const opensAt = opensAtOf(status);
   if (opensAt !== null) return `${status.phase}: until ${instantText(opensAt)}`;
   const waiting = waitingFor(run);
   return waiting === null ? status.phase : `${status.phase}: ${waiting}`;
+}
+
+function opensAtOf(status: AnyStatus): number | null {
+  if (isKeyStatus(status)) return status.opensAt;
+  return !isSetStatus(status) && status.phase === 'waiting-drop' ? status.dropOpensAt : null;
 }
 
 function endLine(run: AnyRotationRun): string {
   if (run.failure !== null) return `${run.state}: ${run.failure}`;
   if (run.result === null) return run.state;
   if ('key' in run.result) return keyEndLine(run.result);
+  if ('epoch' in run.result) return setEndLine(run.result);
   const { outcome, oldRoot, newRoot, trustVersion } = run.result;
   const what =
     outcome === 'dropped' ? `rotated from ${shortId(oldRoot)} to ${shortId(newRoot)}` : `taken back, ${shortId(oldRoot)} signs on`;
   return `done: ${what}${trustVersion === null ? '' : `, trust version ${trustVersion}`}`;
 }
+
+const setEndLine = ({ outcome, epoch, trustVersion }: ApproverSetResult): string =>
+  outcome === 'changed'
+    ? `done: every machine enforces the approvers of epoch ${epoch}, trust version ${trustVersion ?? '?'}`
+    : 'done: taken back, the approvers stay';
 
 function keyEndLine({ key, subject, outcome, from, to }: KeyRotationResult): string {
   const name = targetName({ key, ca: subject });

@@ -4,6 +4,7 @@ import { failingSteps } from '../api/stuck-workflows.ts';
 import { calling, rootFailure } from '../api/temporal-errors.ts';
 import { ControlError } from '../domain/errors.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
+import * as approverMessages from '../workflows/rotate-approver-set/messages.ts';
 import * as messages from '../workflows/rotate-command-root/messages.ts';
 import { keyWorkflowId, keyWorkflows } from '../workflows/rotate-key/messages.ts';
 import type { AnyResult, AnyRotationPort, AnyStatus, RotationPort, RotationRun, RunState } from './rotation-port.ts';
@@ -24,14 +25,23 @@ interface Story {
 
 const what = 'the rotation';
 
+const approverStory: Story = Object.freeze({
+  type: 'rotateApproverSet',
+  workflowId: workflowIds.rotateApproverSet,
+  summary: approverMessages.staticSummary,
+  flags: ' --key approvers',
+});
+
 const storyOf = (target: RotationTarget): Story =>
-  target.key === 'command-root'
-    ? { type: 'rotateCommandRoot', workflowId: workflowIds.rotateCommandRoot, summary: messages.staticSummary, flags: '' }
-    : {
-        ...keyWorkflows[target.key],
-        workflowId: keyWorkflowId(target.key, target.ca),
-        flags: targetFlags(target),
-      };
+  target.key === 'approvers'
+    ? approverStory
+    : target.key === 'command-root'
+      ? { type: 'rotateCommandRoot', workflowId: workflowIds.rotateCommandRoot, summary: messages.staticSummary, flags: '' }
+      : {
+          ...keyWorkflows[target.key],
+          workflowId: keyWorkflowId(target.key, target.ca),
+          flags: targetFlags(target),
+        };
 
 /** @throws UNAVAILABLE when Temporal does not answer */
 export async function connectRotation(env: NodeJS.ProcessEnv): Promise<RotationPort> {
@@ -48,6 +58,29 @@ export async function connectAnyRotation(env: NodeJS.ProcessEnv, target: Rotatio
 export const createRotationPort = (client: Client): Omit<RotationPort, 'close'> =>
   createPort<messages.RotationStatus, messages.RotationResult>(client, storyOf(commandRoot));
 
+/** Starts the change that these signatures are for. @throws INVALID_STATE when one is running */
+export async function startApproverSet(
+  env: NodeJS.ProcessEnv,
+  input: approverMessages.RotateApproverSetInput,
+): Promise<{ workflowId: string; runId: string }> {
+  const { client, close } = await connectTemporal(env);
+  try {
+    return await calling('a change of the approvers', async () => {
+      const { workflowId, type, summary } = approverStory;
+      const started = await client.workflow.start(type, {
+        workflowId,
+        taskQueue: taskQueues.control,
+        args: [input],
+        workflowIdConflictPolicy: 'FAIL',
+        staticSummary: summary,
+      });
+      return { workflowId, runId: started.firstExecutionRunId };
+    });
+  } finally {
+    await close();
+  }
+}
+
 function createPort<Status, Result>(client: Client, story: Story): Omit<RotationPort<Status, Result>, 'close'> {
   const { workflowId } = story;
   const handle = (): WorkflowHandle => client.workflow.getHandle(workflowId);
@@ -56,6 +89,11 @@ function createPort<Status, Result>(client: Client, story: Story): Omit<Rotation
   return {
     start: (message) =>
       calling('a rotation', async () => {
+        if (story === approverStory) {
+          throw new ControlError('INVALID_INPUT', 'a change of the approvers starts from its signatures', {
+            details: { reason: 'needs-change', hint: 'better-compute approvers rotate --file <signed>[,<signed>]' },
+          });
+        }
         const started = await client.workflow.start(story.type, {
           workflowId,
           taskQueue: taskQueues.control,

@@ -21,6 +21,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['tokens'], load: () => import('./tokens/index.ts') },
   { names: ['commands'], load: () => import('./commands/index.ts') },
   { names: ['batch'], load: () => import('./batch/index.ts') },
+  { names: ['approvers'], load: () => import('./approvers/index.ts') },
   { names: ['pki'], load: () => import('./pki/index.ts') },
   { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },

@@ -75,6 +75,14 @@ const workloadOf = ({ env }: StackFacts): Told =>
     ),
   );
 
+/** Who approves, as the operator set it: the api publishes it. */
+const approversOf = ({ env }: StackFacts): Told =>
+  Object.fromEntries(
+    Object.entries(env).filter(
+      (entry): entry is [string, string] => /^BETTER_COMPUTE_(APPROVER_|UNBATCHED_PER_HOUR$)/.test(entry[0]) && Boolean(entry[1]),
+    ),
+  );
+
 export const processTable = Object.freeze({
   api: {
     entry: 'api/main',
@@ -86,6 +94,7 @@ export const processTable = Object.freeze({
       ...metricsOn(facts.ports.apiMetrics),
       ...codecEndpointOf(facts),
       ...workloadOf(facts),
+      ...approversOf(facts),
       BETTER_COMPUTE_API_HOST: host,
       BETTER_COMPUTE_API_PORT: String(facts.ports.api),
       BETTER_COMPUTE_INTERNAL_HOST: host,

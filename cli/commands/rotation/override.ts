@@ -46,11 +46,15 @@ export function newRotationForce(ports: Ports, run: (options: ForceOptions) => P
 }
 
 export function newRotationExclude(ports: Ports, run: (options: ExcludeOptions) => Promise<void>): Command {
-  const command = signed(ports, new Command('exclude'), 'Leave a node out of the gates; it must join again if it comes back after the drop')
+  const command = signed(
+    ports,
+    withTarget(new Command('exclude')),
+    'Leave a node out of the gates; it must join again if it comes back after the drop',
+  )
     .addOption(yesOption())
     .addOption(approvalsOption())
     .addArgument(new Argument('<node>', 'node id'))
-    .action((node: string, flags: Omit<ExcludeOptions, 'json' | 'node'>) => run({ ...commonOptions(command), ...flags, node }));
+    .action((node: string, flags: Omit<Flags<ExcludeOptions>, 'node'>) => run({ ...commonOptions(command), ...targeted(flags), node }));
   return withExamples(command, ['better-compute rotation exclude node-17 --reason "mainboard on order" --yes']);
 }
 
