@@ -1,6 +1,7 @@
 /** What the owner of a machine allows: one small JSON file, read once, unknown names refused. */
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
+import type { ControlPlanePins } from '../pki/enroll/index.ts';
 import { isUnitName } from './kinds/program.ts';
 import { readIfPresent } from './state/files.ts';
 
@@ -48,4 +49,19 @@ export function parseDaemonConfig(path: string, text: string): DaemonConfig {
       : `${issue.path.map(String).join('.') || 'the content'}: ${issue.message}`,
   );
   throw new ControlError('INVALID_CONFIG', `${path}: ${problems.join('; ')}`, { details: { reason: 'config', problems } });
+}
+
+/**
+ * With the approver set that the machine's pins name (PIN-005).
+ *
+ * @throws INVALID_CONFIG when the owner's own file names another: nobody can tell which of the two is meant
+ */
+export function underPins(config: DaemonConfig, { approverSetSha256 }: ControlPlanePins, path: string): DaemonConfig {
+  if (approverSetSha256 === undefined || approverSetSha256 === config.approverSetSha256) return config;
+  if (config.approverSetSha256 === undefined) return Object.freeze({ ...config, approverSetSha256 });
+  throw new ControlError(
+    'INVALID_CONFIG',
+    `approverSetSha256 is ${config.approverSetSha256} in the configuration and ${approverSetSha256} in ${path}: they must agree`,
+    { details: { reason: 'approver-set-pin' } },
+  );
 }

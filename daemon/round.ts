@@ -91,6 +91,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
 /** Everything the agent knows, read from the folder. */
 async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const stored = await getIdentity(dataDir);
+  const pin = config.approverSetSha256 ?? stored.identity.approverSetPin;
   const marks = await openMarks(dataDir);
   const spec = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId });
   const files = await openJournalFiles(join(dataDir, 'journal'), { crash });
@@ -98,7 +99,7 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const journal = new Journal({ ...files, crash, withoutPayload });
   const floorMs = Math.max(marks.current.timeFloorMs, stored.identity.joinedAtMs);
   const clock = createServerClock({ wallMs: Date.now, steadyMs: () => uptime() * 1000 }, floorMs);
-  const status = openStatusFile(dataDir, initialStatus(stored.identity, marks.current.epoch), {
+  const status = openStatusFile(dataDir, initialStatus(stored.identity, { epoch: marks.current.epoch, pin }), {
     now: Date.now,
     onError: (err) => log.error({ err }, 'the status file cannot be written'),
   });
@@ -168,7 +169,7 @@ function allowedUnits(config: DaemonConfig, spec: SpecStore): readonly string[] 
   return config.restartableUnits.filter((unit) => daemon.restartableUnits.includes(unit));
 }
 
-function initialStatus(identity: Identity, epoch: bigint): StatusContent {
+function initialStatus(identity: Identity, { epoch, pin }: { epoch: bigint; pin: string | null }): StatusContent {
   const leaf = parseCertificate(identity.chain[0] as Uint8Array);
   return {
     pid: process.pid,
@@ -182,6 +183,7 @@ function initialStatus(identity: Identity, epoch: bigint): StatusContent {
     epoch: epoch.toString(),
     trustVersion: identity.trust.version.toString(),
     commandRoots: identity.trust.commandRoots.map(certificateId),
+    approverSetPin: pin,
     state: 'connecting' as const,
     stateDetail: 'starting',
     gatewayId: null,

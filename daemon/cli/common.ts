@@ -1,5 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { ControlError } from '../../domain/errors.ts';
 import { approverSetPinForm, isApproverSetPin } from '../../pki/enroll/index.ts';
+import { readIfPresent } from '../state/files.ts';
 
 export interface CommonFlags {
   readonly dataDir: string;
@@ -20,3 +22,10 @@ export const isJson = (command: Command): boolean => command.optsWithGlobals()['
 
 export const examples = (command: Command, lines: readonly string[]): Command =>
   command.addHelpText('after', `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`);
+
+/** @throws NOT_FOUND */
+export async function readPins(path: string): Promise<string> {
+  const content = await readIfPresent(path, 64 * 1024);
+  if (content === undefined) throw new ControlError('NOT_FOUND', `there is no file ${path}`, { details: { reason: 'pins-file' } });
+  return content.toString('utf8');
+}

@@ -8,7 +8,7 @@ import { joinNode } from '../join.ts';
 import { kernelBootId } from '../state/boot-id.ts';
 import { readIfPresent } from '../state/files.ts';
 import type { Identity } from '../state/identity.ts';
-import { approverSetPinOption, type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
+import { approverSetPinOption, type CommonFlags, dataDirOption, examples, isJson, readPins } from './common.ts';
 import type { BcdIo } from './io.ts';
 
 interface JoinFlags extends CommonFlags {
@@ -96,12 +96,6 @@ async function joinText(io: BcdIo, text: string | undefined): Promise<string> {
   if (!text.startsWith('@')) return text;
   const content = await readIfPresent(text.slice(1), 64 * 1024);
   if (content === undefined) throw new ControlError('NOT_FOUND', `there is no file ${text.slice(1)}`, { details: { reason: 'join-file' } });
-  return content.toString('utf8');
-}
-
-async function readPins(path: string): Promise<string> {
-  const content = await readIfPresent(path, 64 * 1024);
-  if (content === undefined) throw new ControlError('NOT_FOUND', `there is no file ${path}`, { details: { reason: 'pins-file' } });
   return content.toString('utf8');
 }
 

@@ -2,17 +2,19 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { z } from 'zod';
 import { ControlError } from '../../domain/errors.ts';
+import { parsePinsFile } from '../../pki/enroll/index.ts';
 import { logLevelField, parseEnv } from '../../runtime/config.ts';
 import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
-import { readDaemonConfig } from '../config.ts';
+import { readDaemonConfig, underPins } from '../config.ts';
 import { type RunningDaemon, startDaemon } from '../run.ts';
 import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
 import { productionOverlapMs } from '../trust/offered-trust.ts';
-import { type CommonFlags, dataDirOption, examples } from './common.ts';
+import { type CommonFlags, dataDirOption, examples, readPins } from './common.ts';
 
 interface RunFlags extends CommonFlags {
   readonly config?: string;
+  readonly pins?: string;
   readonly simulateReboot: boolean;
   readonly demonstrationOnlyRootOverlapMs?: number;
   readonly metricsPort?: number;
@@ -25,6 +27,10 @@ export function registerRun(program: Command): void {
     .description('Stay connected, judge commands by their signatures and run what may run')
     .addOption(dataDirOption())
     .option('--config <file>', 'what this machine allows (default: config.json in the data folder, if it is there)')
+    .option(
+      '--pins <file>',
+      'whom this machine believes, as daemon install-script wrote it: the approver set that it names is the only first one',
+    )
     .option('--simulate-reboot', 'for development hosts: node.reboot restarts this program with a new boot id', false)
     .addOption(
       new Option(
@@ -47,7 +53,8 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
     z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
     env,
   );
-  const config = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
+  const owner = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
+  const config = flags.pins === undefined ? owner : underPins(owner, parsePinsFile(await readPins(flags.pins)), flags.pins);
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');

@@ -1,6 +1,8 @@
 import type { Command } from 'commander';
 import { about } from '../../domain/rotation/gates.ts';
 import { showInstant } from '../../domain/time.ts';
+import { quorumOf } from '../../pki/quorum/index.ts';
+import { approverSetDigest } from '../../pki/trust/index.ts';
 import { certificateId, parseCertificate } from '../../pki/x509/index.ts';
 import { getIdentity, type Identity } from '../state/identity.ts';
 import { findStatus, type StatusReportFile } from '../state/status-file.ts';
@@ -43,11 +45,47 @@ function facts(identity: Identity, report: StatusReportFile | undefined, isRunni
     gatewayUrl: identity.gatewayUrl,
     trustVersion: identity.trust.version.toString(),
     commandRoots: identity.trust.commandRoots.map(certificateId),
+    quorum: quorumFacts(identity, report),
     certificateSerial: leaf.serial,
     certificateNotAfter: showInstant(leaf.notAfter),
     isRunning,
     daemon: report ?? null,
   };
+}
+
+/** Which approvers this node enforces, and whether its bundle names others. */
+function quorumFacts(identity: Identity, report: StatusReportFile | undefined) {
+  const { quorum, trust } = identity;
+  const approverSetPin = report?.approverSetPin ?? identity.approverSetPin;
+  if (quorum.kind === 'unreadable') return { unreadable: quorum.why, approverSetPin };
+  const { approverKeys, approverThreshold, tiers, unbatchedDestructivePerHour } = quorum.fields;
+  const published = quorumOf(trust);
+  return {
+    approvers: approverKeys.length,
+    threshold: approverThreshold,
+    tiers,
+    unbatchedDestructivePerHour,
+    approverSetEpoch: quorum.epoch,
+    approverSetSha256: approverKeys.length === 0 ? null : approverSetDigest(quorum.fields),
+    approverSetPin,
+    // The bundle's own set was refused, or is on its way through the changes that led to it.
+    lags: approverSetDigest(published) !== approverSetDigest(quorum.fields),
+    publishedApproverSetEpoch: trust.approverSetEpoch.toString(),
+  };
+}
+
+function quorumLines(identity: Identity, report: StatusReportFile | undefined): Line[] {
+  const said = quorumFacts(identity, report);
+  if ('unreadable' in said) return [['quorum', `UNREADABLE, destructive commands are refused: ${said.unreadable}`]];
+  const pin = said.approverSetPin === null ? '' : `, pinned to ${said.approverSetPin.slice(0, 12)}`;
+  if (said.approvers === 0) {
+    const waits = said.approverSetPin !== null && said.approverSetEpoch === 0;
+    return [['quorum', waits ? `destructive commands are refused until the pinned approver set comes${pin}` : `none${pin}`]];
+  }
+  const held = `${said.threshold} of ${said.approvers} approvers, epoch ${said.approverSetEpoch}, set ${said.approverSetSha256?.slice(0, 12)}${pin}`;
+  const cap = `, ${said.unbatchedDestructivePerHour} unbatched an hour`;
+  const lag = said.lags ? `; LAGS: the bundle names another set, of epoch ${said.publishedApproverSetEpoch}` : '';
+  return [['quorum', `${held}${cap}${lag}`]];
 }
 
 type Line = readonly [string, string];
@@ -63,6 +101,7 @@ function lines(identity: Identity, at: { report: StatusReportFile | undefined; l
     ['daemon', daemonLine(at)],
     ['gateway', `${identity.gatewayUrl}${at.live?.gatewayId == null ? '' : `, ${at.live.gatewayId}, epoch ${at.live.epoch}`}`],
     ['trust', `version ${identity.trust.version}, command roots ${roots.length === 0 ? 'none' : roots.join(', ')}`],
+    ...quorumLines(identity, at.report),
     [
       'certificate',
       `${leaf.serial}, ${leaf.notAfter < at.now ? 'EXPIRED at' : 'until'} ${showInstant(leaf.notAfter)}${at.live === undefined ? '' : `, renews at ${showInstant(at.live.renewsAtMs)}`}`,

@@ -27,6 +27,8 @@ const schema = z.object({
   epoch: z.string(),
   trustVersion: z.string(),
   commandRoots: z.array(z.string()),
+  /** What the running daemon is pinned to, by whichever file; null: nothing. */
+  approverSetPin: z.string().nullable().default(null),
   certificateSerial: z.string(),
   certificateNotAfterMs: z.number(),
   renewsAtMs: z.number(),

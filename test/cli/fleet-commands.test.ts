@@ -8,7 +8,9 @@ import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
 import { stuckRun } from '../../cli/commands/stuck.ts';
 import { tokensCreateRun } from '../../cli/commands/tokens/create.ts';
 import { ControlError } from '../../domain/errors.ts';
+import { encodeJoinBundle, parseJoinBundle } from '../../pki/enroll/index.ts';
 import { aNode, closeServer, createDeployment, type FakeDeployment, listen, now, type RunningApi, startApi } from '../api/support.ts';
+import { createDeployment as createTestDeployment, joinBundleOf } from '../harness/deployment.ts';
 import { createTestIo, createTestPorts, envFor, type TestIo, type TestIoOptions } from './support.ts';
 
 const list = { json: false, state: null, limit: 1_000, after: '' };
@@ -125,10 +127,34 @@ open commands  0
 
   it('tokens create writes the token alone on standard output', async () => {
     const { io, ports } = set();
-    await tokensCreateRun({ json: false, site: 'eu-1', role: 'site', node: null, lifetimeMs: 900_000, actor: 'ann' }, ports);
+    const asked = {
+      json: false,
+      site: 'eu-1',
+      role: 'site',
+      node: null,
+      lifetimeMs: 900_000,
+      actor: 'ann',
+      approverSetSha256: null,
+    } as const;
+    await tokensCreateRun(asked, ports);
     assert.equal(io.stdout(), 'bcjoin1.all\n');
     assert.match(io.stderr(), /^token tok-1 works once, until 2030-01-01T12:15:00Z; on the machine: bcd join <token>$/m);
     assert.deepEqual(deployment.tokensAsked, [{ siteId: 'eu-1', role: 'site', nodeId: null, lifetimeMs: 900_000, actor: 'ann' }]);
+  });
+
+  it('PIN-001 tokens create puts the approver set into the join string on the operator’s host, whatever the api says', async () => {
+    const approverSetSha256 = 'a'.repeat(64);
+    const asked = { json: false, site: 'eu-1', role: 'site', node: null, lifetimeMs: 900_000, actor: 'ann', approverSetSha256 } as const;
+    const answering = (join: string | null) => {
+      const { io, ports } = set();
+      const created = { tokenId: 'tok-1', token: 'bcj1.x', join, expiresAt: now };
+      return { io, ports: { ...ports, api: () => ({ ...ports.api(), createToken: async () => created }) } };
+    };
+    const honest = joinBundleOf(await createTestDeployment(), 'https://gw.test');
+    const { io, ports } = answering(encodeJoinBundle({ ...honest, approverSetSha256: 'b'.repeat(64) }));
+    await tokensCreateRun(asked, ports);
+    assert.equal(parseJoinBundle(io.stdout()).approverSetSha256, approverSetSha256);
+    await assert.rejects(tokensCreateRun(asked, answering(null).ports), refusal('INVALID_STATE', /no join string that could carry/));
   });
 
   describe('stuck', () => {

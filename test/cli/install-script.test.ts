@@ -111,7 +111,10 @@ describe('better-compute daemon install-script', () => {
     mkdirSync(dataDir);
     const units = { 'bcd.service': '/var/lib/better-compute/bcd', 'bcd-marks.service': dataDir };
     for (const [name, data] of Object.entries(units)) {
-      writeFileSync(join(folder, name), systemdUnit({ program: '/bin/true', dataDir: data, trustDomain }));
+      writeFileSync(
+        join(folder, name),
+        systemdUnit({ program: '/bin/true', dataDir: data, trustDomain, pins: '/etc/better-compute/pins.json' }),
+      );
       const { status, stderr, stdout } = spawnSync('systemd-analyze', ['verify', '--man=no', join(folder, name)], { encoding: 'utf8' });
       const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('bcd'));
       assert.deepEqual([status, ours], [0, []], stderr);
@@ -214,6 +217,41 @@ describe('better-compute daemon install-script', () => {
       }
     });
 
+    it('PIN-005 PIN-006 pins the approver set that it names, where bcd reads it; an upgrade without one keeps it, one with another replaces it', async () => {
+      const [first, second] = ['1'.repeat(64), '2'.repeat(64)];
+      const { folder, sh } = machineOf((await run(['--approver-set-sha256', first])).io.stdout());
+      mkdirSync(join(folder, 'usr/bin'), { recursive: true });
+      writeFileSync(join(folder, 'usr/bin/bcd'), '#!/bin/sh\nexit 0\n', { mode: 0o755 });
+      const pinsPath = join(folder, 'etc/better-compute/pins.json');
+      const pinned = async (script: string | null, ...argv: string[]): Promise<string | undefined> => {
+        if (script !== null)
+          writeFileSync(
+            join(folder, 'install.sh'),
+            script
+              .replaceAll("'/etc/", `'${folder}/etc/`)
+              .replaceAll("'/usr/local/", `'${folder}/usr/`)
+              .replaceAll("'/var/", `'${folder}/var/`),
+          );
+        const { code, err } = await sh(...argv);
+        assert.equal(code, 0, err);
+        return parsePinsFile(readFileSync(pinsPath, 'utf8')).approverSetSha256;
+      };
+      assert.equal(await pinned(null, '-'), first);
+      const without = (await run([])).io.stdout();
+      assert.equal(await pinned(without, '-'), first, 'kept');
+      assert.equal(await pinned(without, '-'), first, 'and kept again');
+      assert.equal(await pinned((await run(['--approver-set-sha256', second])).io.stdout(), '-'), second);
+      assert.match(
+        readFileSync(join(folder, 'etc/systemd/system/bcd.service'), 'utf8'),
+        /^ExecStart=\/usr\/local\/bin\/bcd run --data-dir \S+ --pins \/etc\/better-compute\/pins\.json$/m,
+      );
+      const fresh = machineOf(without);
+      mkdirSync(join(fresh.folder, 'usr/bin'), { recursive: true });
+      writeFileSync(join(fresh.folder, 'usr/bin/bcd'), '#!/bin/sh\nexit 0\n', { mode: 0o755 });
+      assert.equal((await fresh.sh('-')).code, 0);
+      assert.equal(readFileSync(join(fresh.folder, 'etc/better-compute/pins.json'), 'utf8').includes('approverSet'), false);
+    });
+
     it('CLI-020 takes a program only with the checksum it was made for', async () => {
       const program = '#!/bin/sh\necho "bcd $*"\n';
       const sha256 = createHash('sha256').update(program).digest('hex');
@@ -257,6 +295,7 @@ describe('better-compute daemon install-script', () => {
     [['--gateway', gateway, '--bcd', '/opt/../etc/passwd'], /It must be an absolute path/],
     [['--gateway', gateway, '--data-dir', '/var\nExecStart=/bin/sh'], /It must be an absolute path of printable characters/],
     [['--gateway', gateway, '--bcd-sha256', 'abc'], /It must be 64 lower-case hex digits/],
+    [['--gateway', gateway, '--approver-set-sha256', 'ABC'], /It must be 64 lower-case hex digits/],
     [['--gateway', gateway, '--bcd-url', 'ftp://x.test'], /It must be an https URL/],
     [['--gateway', gateway, '--token', 'x'], /unknown option '--token'/],
   ];

@@ -104,8 +104,8 @@ const accepted: readonly [string, Make, string[], unknown][] = [
   [
     'tokens create',
     make((run) => newTokensCreate(ports, run)),
-    ['--site', 'eu-1', '--node', 'node-9', '--for', '15m'],
-    { json: false, site: 'eu-1', role: 'node', node: 'node-9', lifetimeMs: 900_000, actor: 'ann' },
+    ['--site', 'eu-1', '--node', 'node-9', '--for', '15m', '--approver-set-sha256', 'a'.repeat(64)],
+    { json: false, site: 'eu-1', role: 'node', node: 'node-9', lifetimeMs: 900_000, actor: 'ann', approverSetSha256: 'a'.repeat(64) },
   ],
   [
     'commands run',
@@ -152,6 +152,12 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],
   ['nodes show', make(newNodesShow), ['a', 'b'], /too many arguments/],
   ['tokens create', make((run) => newTokensCreate(ports, run)), ['--role', 'king'], /Allowed choices are node, site/],
+  [
+    'tokens create',
+    make((run) => newTokensCreate(ports, run)),
+    ['--approver-set-sha256', 'ABC'],
+    /It must be 64 lower-case hex digits, as pki trust-version prints them/,
+  ],
   ['commands run', make((run) => newCommandsRun(ports, run)), ['node.explode', 'n1'], /Allowed choices are inventory.refresh/],
   ['commands run', make((run) => newCommandsRun(ports, run)), ['inventory.refresh', 'n1', '--payload', '[1]'], /It must be a JSON object/],
   ['doctor', make(newDoctor), ['--pkj', 'x'], /unknown option '--pkj'\n\(Did you mean --pki\?\)/],

@@ -4,6 +4,7 @@
  */
 
 import type { AgentLog } from '../../daemon/agent/log.ts';
+import { type DaemonConfig, parseDaemonConfig } from '../../daemon/config.ts';
 import { memoryQuorumStores } from '../../daemon/quorum/quorum-state.ts';
 import { startDaemon } from '../../daemon/run.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
@@ -65,16 +66,24 @@ export async function startFleetMachine(deployment: TestDeployment, init: Machin
   });
 }
 
-export async function startBcdMachine(deployment: TestDeployment, init: MachineInit = {}): Promise<QuorumMachine> {
-  const dataDir = scratchFolder();
+export interface BcdInit extends MachineInit {
+  readonly config?: Partial<DaemonConfig>;
+  /** What becomes of its files between two starts. */
+  readonly tamper?: (dataDir: string) => Promise<void>;
+  readonly dataDir?: string;
+}
+
+export async function startBcdMachine(deployment: TestDeployment, { config, tamper, ...init }: BcdInit = {}): Promise<QuorumMachine> {
+  const dataDir = init.dataDir ?? scratchFolder();
   let isJoined = false;
   return startMachine(deployment, true, async (gatewayUrl, log) => {
     if (!isJoined) await saveIdentity(dataDir, await joinedNode(deployment, { ...init, gatewayUrl }));
     isJoined = true;
+    await tamper?.(dataDir);
     return startDaemon({
       dataDir,
       log,
-      config: { restartableUnits: [], logFiles: {} },
+      config: parseDaemonConfig('config', JSON.stringify(config ?? {})),
       simulateReboot: true,
       minOverlapMs: day,
       crash: neverCrash,

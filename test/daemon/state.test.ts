@@ -233,6 +233,7 @@ describe('what the daemon keeps on disk', () => {
       epoch: '0',
       trustVersion: '1',
       commandRoots: [],
+      approverSetPin: null,
       certificateSerial: '',
       certificateNotAfterMs: 0,
       renewsAtMs: 0,

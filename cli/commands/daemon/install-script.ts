@@ -20,6 +20,7 @@ export interface InstallScriptOptions extends CommonOptions {
   readonly bcdUrl: string | null;
   readonly bcdSha256: string | null;
   readonly dataDir: string;
+  readonly approverSetSha256: string | null;
   readonly out: string | null;
   readonly pki: string | null;
 }
@@ -32,6 +33,7 @@ interface Flags {
   readonly bcdUrl?: string;
   readonly bcdSha256?: string;
   readonly dataDir: string;
+  readonly approverSetSha256?: string;
   readonly out?: string;
   readonly pki?: string;
 }
@@ -50,6 +52,12 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         .default('/var/lib/better-compute/bcd')
         .argParser(machinePath),
     )
+    .addOption(
+      new Option(
+        '--approver-set-sha256 <hex>',
+        'the only first approver set that machines take (pki trust-version prints it); without, a machine keeps the one it has',
+      ).argParser(sha256),
+    )
     .option('--out <file>', 'file to write; standard output without')
     .addOption(pkiOption())
     .action((flags: Flags) =>
@@ -59,6 +67,7 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         serverName: flags.serverName ?? null,
         bcdUrl: flags.bcdUrl ?? null,
         bcdSha256: flags.bcdSha256 ?? null,
+        approverSetSha256: flags.approverSetSha256 ?? null,
         out: flags.out ?? null,
         pki: flags.pki ?? null,
       }),
@@ -85,7 +94,7 @@ function machinePath(value: string): string {
 
 function sha256(value: string): string {
   if (/^[0-9a-f]{64}$/.test(value)) return value;
-  throw new InvalidArgumentError('It must be 64 lower-case hex digits, as sha256sum prints them.');
+  throw new InvalidArgumentError('It must be 64 lower-case hex digits, as sha256sum and pki trust-version print them.');
 }
 
 /** CLI-017, CLI-020. */
@@ -93,13 +102,14 @@ export async function installScriptRun(options: InstallScriptOptions, ports: Por
   const download = downloadOf(options);
   const { text, authenticated } = await readShown(options.pki, ports);
   const { trustDomain, servingCaPin, joinSigningPin, joinSigningKey } = describePins(readPublicBundle(text), authenticated);
-  const { gateway, serverName } = options;
+  const { gateway, serverName, approverSetSha256 } = options;
   const pins = encodePinsFile({
     trustDomain,
     gateway,
     ...(serverName === null ? {} : { serverName }),
     servingCaPin,
     joinKey: new Uint8Array(Buffer.from(joinSigningKey, 'base64')),
+    ...(approverSetSha256 === null ? {} : { approverSetSha256 }),
   });
   const script = installScript({ trustDomain, pins, download, role: options.role, program: options.bcd, dataDir: options.dataDir });
   const digest = createHash('sha256').update(script).digest('hex');

@@ -5,6 +5,8 @@
  *   - It holds no secret: pins, a public key, the program's checksum. The token comes to it by file or standard input.
  *   - The program is verified before it is put in place; every file appears whole (written beside, then renamed), with its mode.
  *   - What the operator gives is quoted for the shell and cannot leave its quotes; here-documents are not expanded.
+ *   - A machine keeps the approver set it is pinned to, unless the script names one (PIN-006): the pin is what stands between a hostile
+ *     api and the machine's first approvers, and an upgrade must not take it away.
  *   - A machine that has joined is left joined: the script brings program, pins and unit up to date and restarts the daemon.
  */
 import { systemdUnit, unitName } from './unit.ts';
@@ -21,6 +23,7 @@ export interface ScriptOptions {
 }
 
 const configFolder = '/etc/better-compute';
+const pinsPath = `${configFolder}/pins.json`;
 const unitFolder = '/etc/systemd/system';
 
 /** Between single quotes the shell expands nothing; a quote itself is closed, escaped, opened again. */
@@ -40,7 +43,7 @@ set -eu
 umask 077
 program=${shellQuoted(program)}
 data_dir=${shellQuoted(dataDir)}
-pins=${shellQuoted(`${configFolder}/pins.json`)}
+pins=${shellQuoted(pinsPath)}
 unit=${shellQuoted(`${unitFolder}/${unitName}`)}
 fail() { printf 'error: %s\\nhint: %s\\n' "$1" "$2" >&2; exit 1; }
 
@@ -58,11 +61,25 @@ command -v systemctl >/dev/null 2>&1 || fail 'this machine has no systemctl' 'ru
 ${programStep(options.download)}
 [ -x "$program" ] || fail "there is no program $program" 'put bcd there first, or make the script with --bcd-url and --bcd-sha256'
 
-put "$pins" 0644 <<'END_OF_PINS'
+# An approver set that is pinned here stays pinned, unless these pins name one.
+kept_set=
+[ ! -f "$pins" ] || kept_set=$(sed -n 's/^  "approverSetSha256": "\\([0-9a-f]\\{64\\}\\)",\\{0,1\\}$/\\1/p' "$pins")
+put_pins() {
+  awk -v set="$kept_set" '
+    /^  "approverSetSha256": / { set = "" }
+    { line[NR] = $0 }
+    END {
+      for (n = 1; n <= NR; n++) {
+        print line[n]
+        if (set != "" && line[n] ~ /^  "version": /) printf "  \\"approverSetSha256\\": \\"%s\\",\\n", set
+      }
+    }' | put "$pins" 0644
+}
+put_pins <<'END_OF_PINS'
 ${pins}END_OF_PINS
 
 put "$unit" 0644 <<'END_OF_UNIT'
-${systemdUnit({ program, dataDir, trustDomain })}END_OF_UNIT
+${systemdUnit({ program, dataDir, trustDomain, pins: pinsPath })}END_OF_UNIT
 
 if [ -e "$data_dir/identity.json" ]; then
   [ "$#" = 0 ] || printf 'this machine has joined already: the token is not used\\n' >&2

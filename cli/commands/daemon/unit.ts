@@ -6,11 +6,13 @@ export interface UnitOptions {
   readonly program: string;
   readonly dataDir: string;
   readonly trustDomain: string;
+  /** Whom the machine believes; the approver set that it names stays pinned over every restart. */
+  readonly pins: string;
 }
 
 export const unitName = 'bcd.service';
 
-export const systemdUnit = ({ program, dataDir, trustDomain }: UnitOptions): string => `[Unit]
+export const systemdUnit = ({ program, dataDir, trustDomain, pins }: UnitOptions): string => `[Unit]
 Description=Better Compute daemon (${escaped(trustDomain)})
 After=network-online.target
 Wants=network-online.target
@@ -18,7 +20,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)}
+ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}
 Restart=always
 RestartSec=5
 RestartPreventExitStatus=3

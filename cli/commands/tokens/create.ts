@@ -1,5 +1,7 @@
-import { Command, Option } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { ControlError } from '../../../domain/errors.ts';
 import { hour } from '../../../domain/time.ts';
+import { approverSetPinForm, encodeJoinBundle, isApproverSetPin, parseJoinBundle } from '../../../pki/enroll/index.ts';
 import { actorOption, type CommonOptions, commonOptions, duration, withExamples } from '../../command.ts';
 import { instantText } from '../../format.ts';
 import { writeJson } from '../../io.ts';
@@ -11,6 +13,8 @@ export interface TokensCreateOptions extends CommonOptions {
   readonly node: string | null;
   readonly lifetimeMs: number;
   readonly actor: string;
+  /** Pins the machine's first approver set; null: it is taken as it comes. */
+  readonly approverSetSha256: string | null;
 }
 
 export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions) => Promise<void>): Command {
@@ -20,8 +24,14 @@ export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions
     .addOption(new Option('--role <role>', 'what the machine is').choices(['node', 'site']).default('node'))
     .option('--node <id>', 'node id the machine gets; a new one without')
     .addOption(new Option('--for <time>', 'how long the token works').default(hour, '1h').argParser(duration))
+    .addOption(
+      new Option(
+        '--approver-set-sha256 <hex>',
+        'the only first approver set the machine takes (pki trust-version prints it); put into the join string here, not by the api',
+      ).argParser(approverSetPin),
+    )
     .addOption(actorOption(ports.io))
-    .action((flags: { site: string; role: 'node' | 'site'; node?: string; for: number; actor: string }) =>
+    .action((flags: { site: string; role: 'node' | 'site'; node?: string; for: number; actor: string; approverSetSha256?: string }) =>
       run({
         ...commonOptions(command),
         site: flags.site,
@@ -29,6 +39,7 @@ export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions
         node: flags.node ?? null,
         lifetimeMs: flags.for,
         actor: flags.actor,
+        approverSetSha256: flags.approverSetSha256 ?? null,
       }),
     );
   return withExamples(command, [
@@ -38,10 +49,30 @@ export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions
   ]);
 }
 
-export async function tokensCreateRun({ json, site, node, ...options }: TokensCreateOptions, { io, api }: Ports): Promise<void> {
-  const created = await api().createToken({ siteId: site, nodeId: node, ...options });
+function approverSetPin(value: string): string {
+  if (isApproverSetPin(value)) return value;
+  throw new InvalidArgumentError(`It must be ${approverSetPinForm}.`);
+}
+
+export async function tokensCreateRun(
+  { json, site, node, approverSetSha256, ...options }: TokensCreateOptions,
+  { io, api }: Ports,
+): Promise<void> {
+  const answer = await api().createToken({ siteId: site, nodeId: node, ...options });
+  const created = { ...answer, join: pinned(answer.join, approverSetSha256) };
   if (json) return writeJson(io, created);
   // The token alone on standard output, so that a shell can hand it on.
   io.out(created.join ?? created.token);
   io.err(`token ${created.tokenId} works once, until ${instantText(created.expiresAt)}; on the machine: bcd join <token>`);
+}
+
+/** On this host, because the pin is about an api that may be hostile (PIN-001). @throws INVALID_STATE when there is no join string to put it into */
+function pinned(join: string | null, approverSetSha256: string | null): string | null {
+  if (approverSetSha256 === null) return join;
+  if (join === null) {
+    throw new ControlError('INVALID_STATE', 'the api knows no gateway, so there is no join string that could carry the approver set', {
+      details: { reason: 'no-join-string', hint: 'give it on the machine: bcd join --approver-set-sha256' },
+    });
+  }
+  return encodeJoinBundle({ ...parseJoinBundle(join), approverSetSha256 });
 }
