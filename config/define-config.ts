@@ -12,6 +12,7 @@ import type { Authority, CommandRoot } from '../pki/bundle/types.ts';
 import type { TunnelsOptions } from '../pki/exec/index.ts';
 import type { WorkloadIssuer } from '../pki/workload/index.ts';
 import { nearestName } from '../runtime/nearest.ts';
+import { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts';
 import type { JoinCrypto } from '../services/join-crypto.ts';
 
 export interface PkiOptions {
@@ -23,6 +24,8 @@ export interface PkiOptions {
   readonly commandSigning?: CommandRoot | undefined;
   /** Lowest trust version to publish. */
   readonly trustVersion?: number;
+  /** Who must sign destructive work, for settleAndPublish by quorumOfOptions. Absent: nobody (QUO-054). */
+  readonly approvers?: ApproversOptions;
 }
 
 export interface DeploymentModule {
@@ -81,7 +84,8 @@ const isObject = (value: unknown): value is Fields => typeof value === 'object' 
 const known = Object.freeze({
   '': ['pki', 'tunnels', 'workloadIdentity', 'modules'],
   workloadIdentity: ['issuer'],
-  pki: ['nodeCa', 'join', 'commandSigning', 'trustVersion'],
+  pki: ['nodeCa', 'join', 'commandSigning', 'trustVersion', 'approvers'],
+  'pki.approvers': ['keys', 'threshold', 'tiers', 'unbatchedDestructivePerHour', 'epoch', 'setSignatures'],
 });
 
 /** Everything at once. What is an object came from a function that checked it; here it is only told from a stranger. */
@@ -111,11 +115,32 @@ const pkiRows: readonly (readonly [string, (value: unknown) => boolean, string])
 
 function pkiProblems(pki: Fields): string[] {
   const wrong = pkiRows.filter(([name, fits]) => !fits(pki[name]));
-  const problems = [...unknownNames('pki', pki), ...wrong.map(([name, , must]) => `pki.${name} ${must}`)];
+  const problems = [...unknownNames('pki', pki), ...wrong.map(([name, , must]) => `pki.${name} ${must}`), ...approverProblems(pki)];
   if (!isCa(pki['nodeCa']) || !isJoin(pki['join'])) return problems;
   const { nodeCa, join } = pki as unknown as PkiOptions;
   const same = Buffer.from(nodeCa.spki).equals(join.nodeCa.spki);
   return same ? problems : [...problems, 'pki.join certifies by another node CA than pki.nodeCa'];
+}
+
+/** QUO-047, QUO-059, QUO-060. */
+function approverProblems({ approvers, join, commandSigning }: Fields): string[] {
+  if (approvers === undefined) return [];
+  if (!isObject(approvers) || !Array.isArray(approvers['keys'])) return ['pki.approvers must name its keys and threshold'];
+  return [
+    ...unknownNames('pki.approvers', approvers),
+    ...(isJoin(join) ? [] : ['pki.approvers needs pki.join: approvals are judged for its trust domain']),
+    ...(isCa(commandSigning) ? [] : ['pki.approvers needs pki.commandSigning: there is no unsigned command to approve']),
+    ...problemOfSet(approvers as unknown as ApproversOptions),
+  ];
+}
+
+function problemOfSet(approvers: ApproversOptions): string[] {
+  try {
+    quorumOfOptions(approvers);
+    return [];
+  } catch (error) {
+    return [(error as Error).message];
+  }
 }
 
 function workloadProblems(workloadIdentity: unknown): string[] {

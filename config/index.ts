@@ -7,6 +7,7 @@
 export { type ExecTicketIssuerOptions, execTicketIssuer, type TunnelsOptions, tunnelsOptions } from '../pki/exec/index.ts';
 export { createWorkloadIssuer, type WorkloadIssuer, type WorkloadIssuerOptions } from '../pki/workload/index.ts';
 export { defineHost, type Host, type HostOptions } from '../runtime/host.ts';
+export { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts';
 export { type AuditModule, auditModule } from '../services/audit-module.ts';
 export { createGatewayServices } from '../services/gateway-services.ts';
 export { type JoinCrypto, type PkiJoinCryptoOptions, pkiJoinCrypto } from '../services/join-crypto.ts';
