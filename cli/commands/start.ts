@@ -8,6 +8,9 @@ export interface StartOptions extends CommonOptions {
   readonly demonstration: boolean;
   readonly once: boolean;
   readonly nodes: number;
+  /** A batch of reboots instead of a rotation. */
+  readonly batch: boolean;
+  readonly each: number;
 }
 
 const mostNodes = 50;
@@ -19,15 +22,23 @@ export function newStart(run: (options: StartOptions) => Promise<void>): Command
     .option('--demonstration', 'join real daemons, run a command on each every second, and show one rotation live', false)
     .option('--once', 'with --demonstration: end after the rotation; the last line is JSON', false)
     .option('--nodes <count>', 'with --demonstration: how many daemons', wholeNumber, 5)
-    .action((flags: { demonstration: boolean; once: boolean; nodes: number }) => run({ ...commonOptions(command), ...flags }));
+    .option('--batch', 'with --demonstration: show a batch of reboots that approvers sign, instead of a rotation', false)
+    .option('--each <count>', 'with --batch: reboots of each machine', wholeNumber, 10)
+    .action((flags: Omit<StartOptions, 'json'>) => run({ ...commonOptions(command), ...flags }));
   return withExamples(command, [
     'better-compute start',
     'better-compute start --demonstration --once',
+    'better-compute start --demonstration --batch --nodes 50 --once',
     'BETTER_COMPUTE_HOME=/srv/second BETTER_COMPUTE_API_PORT=0 better-compute start',
   ]);
 }
 
 export async function startRun(options: StartOptions, io: CliIo): Promise<void> {
+  if (options.batch && !options.demonstration) {
+    throw new ControlError('INVALID_INPUT', '--batch says what the demonstration shows: it needs --demonstration', {
+      details: { reason: 'batch-alone' },
+    });
+  }
   if (options.once && !options.demonstration) {
     throw new ControlError('INVALID_INPUT', '--once says when the demonstration ends: it needs --demonstration', {
       details: { reason: 'once-alone' },

@@ -51,8 +51,7 @@ async function afterUp(stack: Stack, io: CliIo, { options, signal }: { options: 
     return aborted(signal);
   }
   io.err(`see it in the Temporal UI: ${stack.addresses['temporalUi'] ?? stack.addresses['temporal']}`);
-  const { runDemonstration } = await import('./demonstration/story.ts');
-  const demonstration = await runDemonstration({ stack, io, nodes: options.nodes, signal });
+  const demonstration = await demonstrate(stack, io, { options, signal });
   try {
     if (options.once) return;
     io.err(await welcome(stack, io.env));
@@ -61,6 +60,17 @@ async function afterUp(stack: Stack, io: CliIo, { options, signal }: { options: 
     await demonstration.stop();
     if (options.once) io.out(JSON.stringify(demonstration.summary));
   }
+}
+
+interface Shown {
+  readonly summary: unknown;
+  stop(): Promise<void>;
+}
+
+async function demonstrate(stack: Stack, io: CliIo, { options, signal }: { options: StartOptions; signal: AbortSignal }): Promise<Shown> {
+  const { nodes, each, batch } = options;
+  if (batch) return (await import('./demonstration/batch/story.ts')).runBatchDemonstration({ stack, io, nodes, each, signal });
+  return (await import('./demonstration/story.ts')).runDemonstration({ stack, io, nodes, signal });
 }
 
 const aborted = (signal: AbortSignal): Promise<void> =>
