@@ -129,6 +129,7 @@ open commands  0
     const { io, ports } = set();
     const asked = {
       json: false,
+      tenant: 'acme',
       site: 'eu-1',
       role: 'site',
       node: null,
@@ -139,12 +140,23 @@ open commands  0
     await tokensCreateRun(asked, ports);
     assert.equal(io.stdout(), 'bcjoin1.all\n');
     assert.match(io.stderr(), /^token tok-1 works once, until 2030-01-01T12:15:00Z; on the machine: bcd join <token>$/m);
-    assert.deepEqual(deployment.tokensAsked, [{ siteId: 'eu-1', role: 'site', nodeId: null, lifetimeMs: 900_000, actor: 'ann' }]);
+    assert.deepEqual(deployment.tokensAsked, [
+      { tenantId: 'acme', siteId: 'eu-1', role: 'site', nodeId: null, lifetimeMs: 900_000, actor: 'ann' },
+    ]);
   });
 
   it('PIN-001 tokens create puts the approver set into the join string on the operator’s host, whatever the api says', async () => {
     const approverSetSha256 = 'a'.repeat(64);
-    const asked = { json: false, site: 'eu-1', role: 'site', node: null, lifetimeMs: 900_000, actor: 'ann', approverSetSha256 } as const;
+    const asked = {
+      json: false,
+      tenant: 'default',
+      site: 'eu-1',
+      role: 'site',
+      node: null,
+      lifetimeMs: 900_000,
+      actor: 'ann',
+      approverSetSha256,
+    } as const;
     const answering = (join: string | null) => {
       const { io, ports } = set();
       const created = { tokenId: 'tok-1', token: 'bcj1.x', join, expiresAt: now };

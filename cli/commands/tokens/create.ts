@@ -8,6 +8,7 @@ import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
 
 export interface TokensCreateOptions extends CommonOptions {
+  readonly tenant: string;
   readonly site: string;
   readonly role: 'node' | 'site';
   readonly node: string | null;
@@ -20,6 +21,7 @@ export interface TokensCreateOptions extends CommonOptions {
 export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions) => Promise<void>): Command {
   const command = new Command('create')
     .description('Create a join token: it is shown once, works once, and carries the pins a machine needs')
+    .addOption(new Option('--tenant <tenant>', 'whose machine it is').default('default'))
     .addOption(new Option('--site <site>', 'site the machine belongs to').default('default'))
     .addOption(new Option('--role <role>', 'what the machine is').choices(['node', 'site']).default('node'))
     .option('--node <id>', 'node id the machine gets; a new one without')
@@ -31,16 +33,26 @@ export function newTokensCreate(ports: Ports, run: (options: TokensCreateOptions
       ).argParser(approverSetPin),
     )
     .addOption(actorOption(ports.io))
-    .action((flags: { site: string; role: 'node' | 'site'; node?: string; for: number; actor: string; approverSetSha256?: string }) =>
-      run({
-        ...commonOptions(command),
-        site: flags.site,
-        role: flags.role,
-        node: flags.node ?? null,
-        lifetimeMs: flags.for,
-        actor: flags.actor,
-        approverSetSha256: flags.approverSetSha256 ?? null,
-      }),
+    .action(
+      (flags: {
+        tenant: string;
+        site: string;
+        role: 'node' | 'site';
+        node?: string;
+        for: number;
+        actor: string;
+        approverSetSha256?: string;
+      }) =>
+        run({
+          ...commonOptions(command),
+          tenant: flags.tenant,
+          site: flags.site,
+          role: flags.role,
+          node: flags.node ?? null,
+          lifetimeMs: flags.for,
+          actor: flags.actor,
+          approverSetSha256: flags.approverSetSha256 ?? null,
+        }),
     );
   return withExamples(command, [
     'better-compute tokens create --site eu-1',
@@ -55,10 +67,10 @@ function approverSetPin(value: string): string {
 }
 
 export async function tokensCreateRun(
-  { json, site, node, approverSetSha256, ...options }: TokensCreateOptions,
+  { json, tenant, site, node, approverSetSha256, ...options }: TokensCreateOptions,
   { io, api }: Ports,
 ): Promise<void> {
-  const answer = await api().createToken({ siteId: site, nodeId: node, ...options });
+  const answer = await api().createToken({ tenantId: tenant, siteId: site, nodeId: node, ...options });
   const created = { ...answer, join: pinned(answer.join, approverSetSha256) };
   if (json) return writeJson(io, created);
   // The token alone on standard output, so that a shell can hand it on.
