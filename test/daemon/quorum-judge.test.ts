@@ -227,7 +227,10 @@ describe('the verdict on a destructive command', () => {
       ];
       await restoreClaims(stores, { accepted, floorMs: 0 });
       await stores.leaves.prune(now + hour);
+      await stores.leaves.save();
+      await stores.slots.save();
       assert.equal(await readFile(join(folder, 'batch-leaves.json'), 'utf8'), damaged);
+      assert.equal(await readFile(unbatchedPath(folder), 'utf8'), '{}');
     });
 
     it('has a bound, beyond which a batch is refused and nothing is forgotten', async () => {

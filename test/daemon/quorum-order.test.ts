@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { admitCommand } from '../../daemon/agent/admission.ts';
 import { laneRoom } from '../../daemon/agent/executor.ts';
 import { type KindHandler, succeeded } from '../../daemon/kinds/handler.ts';
 import { memoryQuorumStores, type QuorumStores } from '../../daemon/quorum/quorum-state.ts';
@@ -71,6 +72,24 @@ describe('the order in which an approval is used up', () => {
     );
     await session.take('commandResult');
     assert.deepEqual([...member.effects.values()], [1]);
+  });
+
+  it('DMN-031 DMN-030 what was judged before another took the leaf is refused at admission, and leaves nothing behind', async () => {
+    const gateway = await stage.gatewayWith();
+    const { agent } = await stage.daemonAt(gateway.url, { node: { trust: cast.trust } });
+    await (await gateway.nextSession()).take('status');
+    const batch = await cast.batch();
+    const [first, second] = await Promise.all(['c-1', 'c-2'].map(async (id) => cast.member(batch, { id })));
+    const judged = [first, second].map((command) =>
+      admitCommand(agent.state.admission(false), command as Command, agent.state.clock.now()),
+    );
+    const verdicts: unknown[] = [];
+    for (const one of judged) {
+      assert.equal(one.kind, 'accept');
+      if (one.kind === 'accept') verdicts.push((await agent.state.accept(one.command, () => undefined))?.detail ?? 'accepted');
+    }
+    assert.deepEqual(verdicts, ['accepted', 'leaf-used: another command took this operation of its batch first']);
+    assert.deepEqual([agent.state.journal.find('c-1')?.id, agent.state.journal.find('c-2')], ['c-1', undefined]);
   });
 
   it('DMN-033 a command that had to wait for room is judged again: past its approval it is refused', async () => {
