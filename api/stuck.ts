@@ -97,9 +97,32 @@ function helpFor(facts: WorkflowFacts): string {
   if (rotates && ((facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'))
     return 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
   if (rotates) return 'better-compute rotation status';
+  if (facts.type === 'approveBatch') return batchHelp(facts);
+  if (facts.type === 'rotateApproverSet') return approversHelp(facts);
   const flags = keyFlags(facts);
   if (flags !== null) return keyHelp(facts, flags);
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
+}
+
+/** Its id stands in the workflow's. */
+function batchHelp({ workflowId, phase }: WorkflowFacts): string {
+  const batchId = workflowId.slice(workflowId.indexOf('/') + 1);
+  return phase === 'waiting-approvals'
+    ? `approvers review and sign it: better-compute batch approve ${batchId} --key <file>; or end it: better-compute batch cancel ${batchId} --reason <why>`
+    : `better-compute batch show ${batchId} says how far it is; or end it: better-compute batch cancel ${batchId} --reason <why>`;
+}
+
+function approversHelp(facts: WorkflowFacts): string {
+  const { phase, waitingOn } = facts;
+  const flags = '--key approvers';
+  if (phase === 'blocked') {
+    return waitingOn.includes('operator')
+      ? `better-compute rotation status ${flags} says what was refused; repair it, then: better-compute rotation resume ${flags}`
+      : 'better-compute doctor says how to repair it; the change then goes on by itself';
+  }
+  if (phase === 'waiting-fleet')
+    return `better-compute approvers show names the machines; start them, pin again what missed several changes, or: better-compute rotation exclude <node> --reason <why> ${flags}`;
+  return `better-compute rotation status ${flags}`;
 }
 
 const keyFlagsOf: Readonly<Record<string, string>> = Object.freeze({

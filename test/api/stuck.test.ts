@@ -74,6 +74,24 @@ describe('a workflow that waits', () => {
       'better-compute rotation status --key workload says what was refused; repair it, then: better-compute rotation resume --key workload',
     ],
     [
+      'names the batch that waits for its approvers, and the command that approves it',
+      { workflowId: 'batch/b-1', type: 'approveBatch', phase: 'waiting-approvals', waitingOn: ['approvers'], behind: 1 },
+      'waiting-approvals: approvers',
+      'approvers review and sign it: better-compute batch approve b-1 --key <file>; or end it: better-compute batch cancel b-1 --reason <why>',
+    ],
+    [
+      'says how far a batch is that waits for machines',
+      { workflowId: 'batch/b-1', type: 'approveBatch', phase: 'releasing', waitingOn: ['nodes'], behind: 7 },
+      'releasing: nodes',
+      'better-compute batch show b-1 says how far it is; or end it: better-compute batch cancel b-1 --reason <why>',
+    ],
+    [
+      'names who enforces another approver set, and what helps',
+      { workflowId: 'rotate-approver-set', type: 'rotateApproverSet', phase: 'waiting-fleet', waitingOn: ['node-7'], behind: 1 },
+      'waiting-fleet: node-7',
+      'better-compute approvers show names the machines; start them, pin again what missed several changes, or: better-compute rotation exclude <node> --reason <why> --key approvers',
+    ],
+    [
       'says first that its code cannot run',
       { problems: ['category=WorkflowTaskFailed'], waitingOn: ['node-3'] },
       'waiting-fleet: its code cannot run (category=WorkflowTaskFailed)',

@@ -7,6 +7,7 @@ import { parseStageEvidence } from '../../../pki/audit/evidence.ts';
 import { type EvidenceFile, parseEvidenceFile } from '../../../pki/audit/evidence-file.ts';
 import { type EvidenceVerdict, verifyRotationEvidence } from '../../../pki/audit/verify-evidence.ts';
 import { isKeyEvidence, type KeyEvidenceVerdict, verifyKeyEvidence } from '../../../pki/audit/verify-key-evidence.ts';
+import { isQuorumEvidence, type QuorumVerdict, verifyQuorumEvidence } from '../../../pki/audit/verify-quorum-evidence.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { instantText, shortId } from '../../format.ts';
 import { writeJson } from '../../io.ts';
@@ -50,10 +51,11 @@ export function newRotationVerify(run: (options: RotationVerifyOptions) => Promi
 export interface VerifiedFile {
   readonly source: string;
   readonly minOverlapMs: number;
-  readonly verdict: EvidenceVerdict | KeyEvidenceVerdict;
+  readonly verdict: EvidenceVerdict | KeyEvidenceVerdict | QuorumVerdict;
 }
 
 const isKeyVerdict = (verdict: VerifiedFile['verdict']): verdict is KeyEvidenceVerdict => 'key' in verdict;
+const isQuorumVerdict = (verdict: VerifiedFile['verdict']): verdict is QuorumVerdict => 'approvedBy' in verdict;
 
 export async function rotationVerifyRun(options: RotationVerifyOptions, ports: Ports): Promise<void> {
   const pin = await readPin(options, ports);
@@ -63,6 +65,7 @@ export async function rotationVerifyRun(options: RotationVerifyOptions, ports: P
   const verified = files.map(({ source, file }) => {
     const minOverlapMs = options.demonstration ? Math.min(insisted, shortestOverlap(file)) : insisted;
     const keys = { auditKey: file.auditKey, pin };
+    if (isQuorumEvidence(file.documents)) return { source, minOverlapMs: insisted, verdict: verifyQuorumEvidence(file.documents, keys) };
     if (isKeyEvidence(file.documents)) return { source, minOverlapMs: insisted, verdict: verifyKeyEvidence(file.documents, keys) };
     return { source, minOverlapMs, verdict: verifyRotationEvidence(file.documents, { ...keys, minOverlapMs }) };
   });
@@ -124,6 +127,7 @@ function statOf(path: string): { isDirectory(): boolean } {
 }
 
 function describe({ source, verdict }: VerifiedFile): string {
+  if (isQuorumVerdict(verdict)) return describeQuorum(source, verdict);
   if (isKeyVerdict(verdict)) return describeKey(source, verdict);
   const { rotationId, trustDomain, stages, overrides, overlapMs, problems, valid, outcome } = verdict;
   const forced = stages.find(({ overlap }) => overlap !== null && overlap.forcedReason !== '')?.overlap?.forcedReason;
@@ -154,6 +158,22 @@ function describeKey(
   ].join('\n');
 }
 
+function describeQuorum(source: string, { document, approvedBy, problems, valid }: QuorumVerdict): string {
+  return [
+    `${source}: ${document === null ? '(unreadable)' : decisionOf(document)}`,
+    ...approvedBy.map((kid) => `  approver   ${kid}`),
+    ...problems.map(describeProblem),
+    `verdict: ${valid ? 'VALID' : `NOT VALID, ${problems.length} problem(s)`}`,
+  ].join('\n');
+}
+
+function decisionOf(document: NonNullable<QuorumVerdict['document']>): string {
+  if (document.about === 'approver-set')
+    return `change of the approvers ${document.id} of ${document.trustDomain}, epoch ${document.from.epoch} → ${document.to.epoch}`;
+  const ends = document.commands.map(({ state, count }) => `${count} ${state}`).join(', ');
+  return `batch ${document.id} of ${document.trustDomain}, ${document.batch.size} operation(s), ${document.batch.state}: ${ends}`;
+}
+
 const describeOverride = ({ kind, subject, actor, reason }: EvidenceVerdict['overrides'][number]): string =>
   `  override   ${[kind, subject].join(' ').trim()} by ${actor}: ${reason}`;
 const describeProblem = ({ check, stage, message }: EvidenceVerdict['problems'][number]): string =>
@@ -164,7 +184,14 @@ function describeStage({ stage, at, actor, publishedVersion, roots, fleet }: Evi
   return `  ${stage.padEnd(10)} ${instantText(at)}  by ${actor}, signing ${shortId(roots.signing)}, version ${publishedVersion ?? '-'}${gate}`;
 }
 
-const toJson = ({ source, verdict, minOverlapMs }: VerifiedFile): unknown => ({
+const toJson = ({ verdict, ...file }: VerifiedFile): unknown =>
+  isQuorumVerdict(verdict) ? { source: file.source, ...verdict } : rotationToJson({ ...file, verdict });
+
+const rotationToJson = ({
+  source,
+  verdict,
+  minOverlapMs,
+}: Omit<VerifiedFile, 'verdict'> & { verdict: EvidenceVerdict | KeyEvidenceVerdict }): unknown => ({
   source,
   minOverlapMs,
   demonstration: isDemonstration({ minOverlapMs }),
@@ -192,7 +219,10 @@ function assertAllValid(verified: readonly VerifiedFile[]): void {
   if (first === undefined) return;
   const onlyOverlap = bad.every(({ verdict }) => verdict.problems.every(({ check }) => check === 'overlap'));
   const wasShort = bad.some(
-    ({ verdict }) => !isKeyVerdict(verdict) && verdict.stages.some(({ times }) => times.overlapMs < productionTimes.overlapMs),
+    ({ verdict }) =>
+      !isKeyVerdict(verdict) &&
+      !isQuorumVerdict(verdict) &&
+      verdict.stages.some(({ times }) => times.overlapMs < productionTimes.overlapMs),
   );
   throw new ControlError('AUDIT_TAMPERED', `the evidence does not hold: ${first.stage} ${first.message}`, {
     details: {
