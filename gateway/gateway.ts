@@ -181,15 +181,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
       log.warn({ err: error }, 'the revocation feed was not answered');
     },
   });
-  const specs = new SpecFeed({
-    sessions: () => sessions.current(),
-    find: (nodeId) => sessions.find(nodeId),
-    read: (held) => sessions.database.watch(() => store.findNewerStates(held)),
-    onError: (error) => {
-      metrics.databaseFailed('desired-state');
-      log.warn({ err: error }, 'the desired state of nodes was not read');
-    },
-  });
+  const specs = createSpecFeed(sessions, { store, log, metrics });
   const turns = new TurnQueue();
   const router: Router = createRouter({
     turns,
@@ -225,6 +217,20 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     notifications: createNotifications(options, { scheduler, sessions, revocations, specs, log, metrics }),
   };
 }
+
+const createSpecFeed = (
+  sessions: Sessions,
+  { store, log, metrics }: { store: SessionStore; log: GatewayLog; metrics: GatewayMetrics },
+): SpecFeed =>
+  new SpecFeed({
+    sessions: () => sessions.current(),
+    find: (nodeId) => sessions.find(nodeId),
+    read: (held) => sessions.database.watch(() => store.findNewerStates(held)),
+    onError: (error) => {
+      metrics.databaseFailed('desired-state');
+      log.warn({ err: error }, 'the desired state of nodes was not read');
+    },
+  });
 
 function createNotifications(
   { connectListener, gatewayId }: GatewayOptions,

@@ -61,7 +61,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
   [taskQueues.hosts]: Object.freeze([]),
 });
 
-type Activities = Readonly<Record<string, (...args: never[]) => Promise<unknown>>>;
+export type Activities = Readonly<Record<string, (...args: never[]) => Promise<unknown>>>;
 
 /**
  * The activities of one worker, all rows of its queue and no other.

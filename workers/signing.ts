@@ -35,10 +35,10 @@ import type { CheckpointMade } from '../services/audit-checkpoints.ts';
 import { auditModule } from '../services/audit-module.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { assertFresh } from '../services/freshness.ts';
-import { createPoker } from '../services/poke.ts';
+import { createPoker, type Poker } from '../services/poke.ts';
 import { createWorkerKeyring, type WorkerKeyProvider } from '../services/worker-keys.ts';
 import { taskQueues } from '../temporal.config.ts';
-import { activitiesOf } from './boundaries.ts';
+import { type Activities, activitiesOf } from './boundaries.ts';
 import { type BundleHolder, holdBundle } from './bundle-holder.ts';
 import { readSigningConfig, type SigningConfig } from './config.ts';
 import { newProcessId, startHeartbeat } from './heartbeat.ts';
@@ -76,10 +76,23 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
   health.check('bundle', () => assertFresh(db, identity()));
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
+  const activities = activitiesOf(taskQueues.signing, signingActivities(config, { db, running, worker, poke: poker.poke }));
+  await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });
+}
+
+interface Signing {
+  readonly db: Database;
+  readonly running: BundleHolder;
+  readonly worker: WorkerKeyProvider;
+  readonly poke: Poker['poke'];
+}
+
+/** Every row of the queue's boundary, over the database and the running bundle. */
+function signingActivities({ times, workload, tlsFolder }: SigningConfig, { db, running, worker, poke }: Signing): Activities[] {
   const resign = createResigner({ db, worker });
   const trustDomain = (): string => running.current().trustDomain;
   const access = createAccess({ db, worker, bundle: running.current });
-  const activities = activitiesOf(taskQueues.signing, [
+  return [
     createRotationSigningActivities({
       now,
       times,
@@ -96,15 +109,15 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
         running,
         clock: () => databaseNow(db),
         times,
-        workload: config.workload,
-        folder: createTlsFolder(config.tlsFolder),
+        workload,
+        folder: createTlsFolder(tlsFolder),
         specs: access.specs,
       }),
     ),
     createBatchSigningActivities({
       now,
       batches: createBatches({ db, trustDomain }),
-      release: createBatchRelease({ db, trustDomain, worker, poke: poker.poke }),
+      release: createBatchRelease({ db, trustDomain, worker, poke: poke }),
       evidence: createBatchEvidence({ db, running }),
     }),
     createApproverSetSigningActivities({ evidence: createApproverSetEvidence({ db, running }) }),
@@ -115,12 +128,11 @@ async function build(config: SigningConfig, parts: WorkerParts): Promise<void> {
       clock: () => databaseNow(db),
       resign,
       access,
-      queue: createCommandQueue({ db, now, worker, trustDomain: () => running.current().trustDomain, poke: poker.poke }),
+      queue: createCommandQueue({ db, now, worker, trustDomain, poke: poke }),
       nodes: createNodePages({ db }),
       batchNodes: createBatchNodePages({ db }),
     }),
-  ]);
-  await parts.runWorker({ ...signingWorkerSettings, taskQueue: taskQueues.signing, activities });
+  ];
 }
 
 /** A bundle from before there was an audit key seals nothing (KEY-036). */

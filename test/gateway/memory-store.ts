@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import type {
   CommandResultRow,
+  HeldState,
   NewSession,
   OpenCommands,
   PublishedTrust,
@@ -11,7 +12,6 @@ import type {
   RecordedBatch,
   Revocation,
   SessionBatch,
-  HeldState,
   SessionStore,
   SessionTouch,
   StoredDesiredState,

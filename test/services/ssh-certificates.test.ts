@@ -165,7 +165,7 @@ describe('break-glass certificates in the database', () => {
             await writeNodeSpec({
               ...access,
               nodeId: 'node-2',
-              spec: { ...spec, daemon: { statusIntervalSeconds: ++status } } as never,
+              spec: { ...spec, daemon: { statusIntervalSeconds: ++status } },
               now: Date.now(),
             });
           }

@@ -193,7 +193,7 @@ describe('exchanges of keys over real stores', function () {
     assert.equal(jwkThumbprint(bundle.current().execTicketKey?.spki ?? new Uint8Array()), before, 'the former key signs');
     specsAreStuck = false;
     await untilKeyStatus(handle, ({ phase: at }) => at === 'waiting-retire');
-    assert.deepEqual((await jwks()).toSorted(), [before, to].toSorted());
+    assert.deepEqual(new Set(await jwks()), new Set([before, to]));
     await handle.terminate('its wait is not skipped here');
     const result = await exchange('ticket');
     assert.deepEqual(await jwks(), [result.to]);
