@@ -198,15 +198,8 @@ describe('pki/ssh break-glass authority', () => {
 
 describe('pki/ssh sandbox authority', () => {
   it('SBX-002 signs for 60 seconds to 15 minutes, and refuses less and more', async () => {
-    const ticking = createTestAuthorities(
-      'ed25519',
-      (
-        (at) => () =>
-          (at += 1)
-      )(now),
-    ).sandbox;
     for (const ttlSeconds of [60, 900])
-      assert.equal((await ticking.issueUserCertificate({ ...sandboxed, ttlSeconds })).validBefore, now + ttlSeconds * 1_000);
+      assert.equal((await sandbox.issueUserCertificate({ ...sandboxed, ttlSeconds })).validBefore, now + ttlSeconds * 1_000);
     for (const ttlSeconds of [59, 901, 0, 60.5, Number.NaN])
       await assert.rejects(
         sandbox.issueUserCertificate({ ...sandboxed, ttlSeconds }),
