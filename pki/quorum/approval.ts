@@ -77,10 +77,20 @@ export interface SignersOptions {
   readonly enough?: number;
 }
 
+/** Signatures under one key id that are tried; who brings more of them wants to keep the verifier busy. */
+const attemptsPerKey = 4;
+
 /** The approvers of a set who signed these bytes. */
 export function countSigners({ quorum, input, signatures, enough = Number.POSITIVE_INFINITY }: SignersOptions): CountedApprovers {
   const keys = approverKeysOf(quorum);
   const kids = new Set<string>();
+  const attempts = new Map<string, number>();
+  const verifies = (kid: string, key: Uint8Array, sig: Uint8Array): boolean => {
+    const tried = attempts.get(kid) ?? 0;
+    if (sig.length !== rawSignatureBytes || tried === attemptsPerKey) return false;
+    attempts.set(kid, tried + 1);
+    return verifyRawSignature({ spki: key, input, signature: sig });
+  };
   const refused: CountedApprovers['refused'][number][] = [];
   for (const { kid, sig } of signatures) {
     if (kids.size >= enough) break;
@@ -88,7 +98,7 @@ export function countSigners({ quorum, input, signatures, enough = Number.POSITI
     if (kids.has(kid)) refused.push({ kid, reason: 'duplicate' });
     else if (key === undefined) refused.push({ kid, reason: 'unknown-key' });
     else if (key === 'bad-kid') refused.push({ kid, reason: 'bad-kid' });
-    else if (sig.length === rawSignatureBytes && verifyRawSignature({ spki: key, input, signature: sig })) kids.add(kid);
+    else if (verifies(kid, key, sig)) kids.add(kid);
     else refused.push({ kid, reason: 'bad-signature' });
   }
   return { kids: [...kids], refused };

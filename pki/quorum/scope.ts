@@ -91,16 +91,36 @@ const droppedBits = 2 ** 11;
 function inOrder(read: readonly ScopeLeaf[], hashes: Buffer): HashedLeaves {
   const keys = new Float64Array(read.length);
   for (let i = 0; i < keys.length; i += 1) keys[i] = Math.floor(hashes.readUIntBE(i * hashBytes, 6) / droppedBits) * indexSpan + i;
-  const order = Array.from(keys.sort(), (key) => key % indexSpan);
-  if (holdsTies(keys)) order.sort((a, b) => compareAt(hashes, a, b));
+  keys.sort();
+  const tied = holdsTies(keys);
+  const order = new Uint32Array(keys.length);
+  for (let i = 0; i < keys.length; i += 1) order[i] = (keys[i] as number) % indexSpan;
+  return tied
+    ? distinctOf(
+        read,
+        hashes,
+        order.sort((a, b) => compareAt(hashes, a, b)),
+      )
+    : gather(read, hashes, order);
+}
+
+/** Equal leaves are one: of neighbours with one hash the first stays. */
+const distinctOf = (read: readonly ScopeLeaf[], hashes: Buffer, order: Uint32Array): HashedLeaves =>
+  gather(
+    read,
+    hashes,
+    order.filter((index, place) => place === 0 || compareAt(hashes, index, order[place - 1] as number) !== 0),
+  );
+
+function gather(read: readonly ScopeLeaf[], hashes: Buffer, order: Uint32Array): HashedLeaves {
   const flat = Buffer.allocUnsafeSlow(order.length * hashBytes);
   const sorted: ScopeLeaf[] = [];
-  for (const [place, index] of order.entries()) {
-    if (place > 0 && compareAt(hashes, index, order[place - 1] as number) === 0) continue;
-    hashes.copy(flat, sorted.length * hashBytes, index * hashBytes, (index + 1) * hashBytes);
+  for (let place = 0; place < order.length; place += 1) {
+    const index = order[place] as number;
+    hashes.copy(flat, place * hashBytes, index * hashBytes, (index + 1) * hashBytes);
     sorted.push(read[index] as ScopeLeaf);
   }
-  return { sorted, flat: flat.subarray(0, sorted.length * hashBytes) };
+  return { sorted, flat };
 }
 
 function holdsTies(sortedKeys: Float64Array): boolean {

@@ -14,37 +14,38 @@ export interface Proof {
 export class Tree {
   /** Level 0 holds the leaves, the last level the root. */
   readonly #levels: readonly Buffer[];
-  /** One view for each node that has been asked for: proofs share them. */
-  readonly #views: Buffer[][];
+  /** One view for each node of a level: proofs share them. A level has none before its first proof. */
+  readonly #views: (readonly Buffer[])[] = [];
 
   /** @param leaves at least one hash, one behind the other */
   constructor(leaves: Buffer) {
     const levels = [leaves];
     for (let level = leaves; level.length > hashBytes; levels.push(level)) level = levelAbove(level);
     this.#levels = levels;
-    this.#views = levels.map(() => []);
   }
 
   get root(): Buffer {
-    return this.#node(this.#levels.length - 1, 0);
+    return this.#levels.at(-1) as Buffer;
   }
 
   /** @param index of a leaf, below the number of leaves */
   proofOf(index: number): Proof {
     const siblings: Buffer[] = [];
     for (let level = 0, at = index; level < this.#levels.length - 1; level += 1, at >>>= 1) {
+      const nodes = this.#views[level] ?? this.#viewsOf(level);
       const neighbour = at ^ 1;
       // An odd last node has no neighbour: it stands for itself one level up.
-      if (neighbour * hashBytes < (this.#levels[level] as Buffer).length) siblings.push(this.#node(level, neighbour));
+      if (neighbour < nodes.length) siblings.push(nodes[neighbour] as Buffer);
     }
     return { index, siblings };
   }
 
-  #node(level: number, index: number): Buffer {
-    const views = this.#views[level] as Buffer[];
-    const at = index * hashBytes;
-    views[index] ??= (this.#levels[level] as Buffer).subarray(at, at + hashBytes);
-    return views[index];
+  #viewsOf(level: number): readonly Buffer[] {
+    const nodes = this.#levels[level] as Buffer;
+    const views: Buffer[] = [];
+    for (let at = 0; at < nodes.length; at += hashBytes) views.push(nodes.subarray(at, at + hashBytes));
+    this.#views[level] = views;
+    return views;
   }
 }
 

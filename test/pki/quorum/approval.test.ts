@@ -179,6 +179,14 @@ describe('counting approvers', () => {
     );
   });
 
+  it('DMN-008 a pile of signatures that do not verify costs four tries a key, and no more', async () => {
+    const good = await sign(alice);
+    const broken = { ...good, sig: Uint8Array.from(good.sig, (byte, i) => (i === 40 ? byte ^ 1 : byte)) };
+    const behind = (count: number): number =>
+      countApprovers({ quorum, facts, signatures: [...Array<Signature>(count).fill(broken), good] }).kids.length;
+    assert.deepEqual([behind(3), behind(4)], [1, 0]);
+  });
+
   it('QUO-044 a signature over the same parts under another purpose is none', async () => {
     const other = await signEnvelope(alice.signer, 'rotation-override', approvalParts(facts));
     assert.deepEqual(countApprovers({ quorum, facts, signatures: [other] }).kids, []);
