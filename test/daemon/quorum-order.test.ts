@@ -92,6 +92,23 @@ describe('the order in which an approval is used up', () => {
     assert.deepEqual([agent.state.journal.find('c-1')?.id, agent.state.journal.find('c-2')], ['c-1', undefined]);
   });
 
+  it('DMN-002 a simulated node that is given a set, and one whose bundle carries it, judge and report alike', async () => {
+    const { quorum, ...bare } = cast.trust;
+    const said: unknown[] = [];
+    for (const over of [{ node: { trust: cast.trust } }, { node: { trust: bare }, ...(quorum === undefined ? {} : { quorum }) }]) {
+      const gateway = await stage.gatewayWith();
+      await stage.daemonAt(gateway.url, over);
+      const session = await gateway.nextSession();
+      session.send({ frame: { case: 'command', value: await commandOf(stage.deployment, { kind: 'node.reboot' }) } });
+      const { reason, detail } = await session.take('commandReject');
+      session.send({ frame: { case: 'command', value: await cast.member(await cast.batch(), { id: 'c-1' }) } });
+      const { commandId } = await session.take('commandAck');
+      said.push([session.hello?.approverSetEpoch, session.hello?.approverSetSha256, CommandRejectReason[reason], detail, commandId]);
+    }
+    assert.deepEqual(said[1], said[0]);
+    assert.deepEqual((said[0] as unknown[]).slice(2, 3), ['UNBATCHED_LIMIT']);
+  });
+
   it('DMN-033 a command that had to wait for room is judged again: past its approval it is refused', async () => {
     const { anna, ben, cleo, deployment } = cast;
     const quorum = quorumOfApprovers({ approvers: [anna, ben, cleo], unbatchedDestructivePerHour: 1000 });

@@ -58,6 +58,36 @@ export const setScenarios: readonly Scenario[] = [
     }),
   ),
   {
+    title: 'DMN-023 a held threshold of 0 admits no change, whoever signs it',
+    machine: (cast) => ({ trust: { ...cast.trust, quorum: { ...held(cast), approverThreshold: 0 } } }),
+    async play({ cast, machine, equal }) {
+      const { anna, ben, cleo, deployment } = cast;
+      const next = await signedSet({ ...held(cast), approverSetEpoch: 2 }, [anna, ben, cleo], deployment.trustDomain);
+      equal((await machine.offerTrust(offered(cast, 2, next))).epoch, 1n);
+      const refusal = machine.log.find(({ message }) => message === 'trust.quorum-refused');
+      equal(refusal?.facts['reason'], 'approver-set-unsigned');
+    },
+  },
+  {
+    title: 'APPR-007 APPR-010 H-10 a machine that was away follows the changes, and no genuine old set moves it back',
+    async play({ cast, machine, equal, accepts, refuses }) {
+      const { anna, ben, cleo, deployment } = cast;
+      const [dora, emil] = [createApprover(), createApprover()];
+      const domain = deployment.trustDomain;
+      const second = await signedSet(quorumOfApprovers({ approvers: [ben, dora], approverSetEpoch: 2 }), [anna, ben], domain);
+      const third = await signedSet(quorumOfApprovers({ approvers: [dora, emil], approverSetEpoch: 3 }), [ben, dora], domain);
+      const roots = [deployment.rootA, deployment.rootB];
+      // It missed the second set, and none of its approvers are left in the third.
+      const reported = await machine.offerTrust({ version: 5, roots, quorum: { ...third, changes: [held(cast), second, third] } });
+      equal(reported, { version: 5n, epoch: 3n, digest: approverSetDigest(third) });
+      await accepts(await commandOf(deployment, { worker: deployment.workerB }), 'the roots are taken too');
+      equal((await machine.offerTrust({ version: 6, roots, quorum: second })).epoch, 3n);
+      equal(machine.log.find(({ message }) => message === 'trust.quorum-refused')?.facts['reason'], 'stale-epoch');
+      await refuses(await cast.member(await cast.batch({ batchId: 'old', by: [anna, cleo] })), 'too-few-approvals', /0 of 2/);
+      await accepts(await cast.member(await cast.batch({ batchId: 'new', by: [dora, emil] })));
+    },
+  },
+  {
     title: 'DMN-027 says in Hello and in every status which set it holds, and nothing where it holds none',
     machine: (cast) => ({ trust: withoutSet(cast) }),
     async play({ cast, machine, equal }) {

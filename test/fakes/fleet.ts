@@ -21,6 +21,7 @@ import { type SessionTiming, sessionTiming } from '../../daemon/transport/sessio
 import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
 import type { CommandKind } from '../../domain/commands/kinds.ts';
 import { day } from '../../domain/time.ts';
+import type { QuorumFields } from '../../pki/trust/index.ts';
 import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema, ServiceRestartResultSchema } from '../../proto/index.ts';
 
 export interface MemberOptions {
@@ -38,6 +39,8 @@ export interface MemberOptions {
   readonly dialWithinMs?: number;
   /** What it used up of a quorum; memory by itself. */
   readonly quorumStores?: QuorumStores;
+  /** The approver set it holds from the start; its identity's without (DMN-002). */
+  readonly quorum?: QuorumFields;
   /** The only first approver set it takes; its identity's without. */
   readonly approverSetPin?: string;
   readonly renewal?: { readonly lookEveryMs?: number; readonly callWithinMs?: number };
@@ -99,13 +102,18 @@ function instantHandlers(count: (id: string) => void): Record<CommandKind, KindH
   };
 }
 
+const holding = ({ identity, key }: StoredIdentity, quorum: QuorumFields | undefined): StoredIdentity =>
+  quorum === undefined
+    ? { identity, key }
+    : { key, identity: { ...identity, quorum: { kind: 'held', fields: quorum, epoch: Number(quorum.approverSetEpoch) } } };
+
 export function startMember(options: MemberOptions): Member {
   const { identity: stored, log = silent, random = Math.random } = options;
   const source = options.source ?? { wallMs: Date.now, steadyMs: () => performance.now() };
   const effects = new Map<string, number>();
   let status: Partial<StatusContent> = {};
   const sink: StatusSink = { update: (change) => void (status = { ...status, ...change }), flush: async () => undefined };
-  const identity = createIdentityStore(stored, async () => undefined);
+  const identity = createIdentityStore(holding(stored, options.quorum), async () => undefined);
   const agent = startAgent({
     identity,
     log,

@@ -12,7 +12,7 @@ import { day, hour, minute } from '../../domain/time.ts';
 import { type CommandRoot, createBundle, createCommandRoot, type PkiBundle } from '../../pki/bundle/index.ts';
 import { type JoinBundle, joinSecretBytes, sealJoinToken } from '../../pki/enroll/index.ts';
 import { createWorkerKey, signCommand, type WorkerKey } from '../../pki/envelope/index.ts';
-import { buildTrustBundle, type QuorumFields, signTrustBundle } from '../../pki/trust/index.ts';
+import { buildTrustBundle, type PublishedSet, signTrustBundle } from '../../pki/trust/index.ts';
 import { createSerial, encodePem, issueLeaf, spkiOf, spkiPin } from '../../pki/x509/index.ts';
 import {
   type Command,
@@ -79,7 +79,7 @@ export interface TrustInit {
   readonly version: number;
   readonly roots: readonly CommandRoot[];
   readonly removed?: Parameters<typeof buildTrustBundle>[0]['removed'];
-  readonly quorum?: QuorumFields;
+  readonly quorum?: PublishedSet;
 }
 
 export const trustMessage = ({ trustDomain }: TestDeployment, { version, roots, removed = [], quorum }: TrustInit) =>
