@@ -70,13 +70,7 @@ export function createOperatorBatches({ db, trustDomain, workflows, log, now }: 
   };
   return {
     async create(body, { createdBy, agent }) {
-      const { notAfterSeconds, actor: _actor, agent: _agent, scope, ...rest } = body;
-      const request = {
-        ...{ ...rest, createdBy, createdByAgent: agent?.name ?? null, delegationId: agent?.delegationId ?? null },
-        scope: scope.map(leafOf),
-        ...(notAfterSeconds === undefined ? {} : { windowMs: notAfterSeconds * 1_000 }),
-        waves: rest.waves === undefined ? null : wavesOf(rest.waves),
-      };
+      const request = requestOf(body, { createdBy, agent });
       const created = await db.transaction(async (tx) =>
         service.createCommandBatch(tx, request, {
           now: now(),
@@ -131,9 +125,26 @@ export const createOperatorTenants = ({ db, now }: Pick<BatchPortsOptions, 'db' 
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
+function requestOf(
+  body: schemas.CreateBatchBody,
+  { createdBy, agent }: { readonly createdBy: string; readonly agent: Principal['agent'] },
+): service.CreateBatchRequest {
+  const { notAfterSeconds, actor: _actor, agent: _agent, scope, waves, ...rest } = body;
+  return {
+    ...rest,
+    createdBy,
+    createdByAgent: agent?.name ?? null,
+    delegationId: agent?.delegationId ?? null,
+    scope: scope.map(leafOf),
+    waves: waves === undefined ? null : wavesOf(waves),
+    ...(notAfterSeconds === undefined ? {} : { windowMs: notAfterSeconds * 1_000 }),
+  };
+}
+
 function leafOf({ subject, kind, payloadSha256, payload }: schemas.CreateBatchBody['scope'][number]): service.LeafInput {
   return {
-    ...{ subject, kind },
+    subject,
+    kind,
     ...(payloadSha256 === undefined ? {} : { payloadSha256: new Uint8Array(Buffer.from(payloadSha256, 'hex')) }),
     ...(payload === undefined
       ? {}
@@ -146,7 +157,10 @@ const wavesOf = (waves: NonNullable<schemas.CreateBatchBody['waves']>) =>
   JSON.parse(JSON.stringify(waves)) as NonNullable<service.CreateBatchRequest['waves']>;
 
 const leafAnswer = ({ index, subject, kind, payloadSha256, payload }: service.ScopePageLeaf) => ({
-  ...{ index, subject, kind, payloadSha256: hex(payloadSha256) },
+  index,
+  subject,
+  kind,
+  payloadSha256: hex(payloadSha256),
   ...(payload === null ? {} : { payload: { typeUrl: payload.typeUrl, value: Buffer.from(payload.value).toString('base64') } }),
 });
 

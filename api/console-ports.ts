@@ -1,4 +1,5 @@
 /** The console's reader: whoever the bearer is, with the batches that this caller may see. */
+import type { WavePlan } from '../domain/batch/waves.ts';
 import type { ConsolePorts, ConsoleReader } from './console/ports.ts';
 import type { Identity } from './identity.ts';
 import type { OperatorPorts } from './ports.ts';
@@ -28,13 +29,12 @@ const readerOf = (principal: Principal, batches: OperatorPorts['batches']): Cons
 /** One line for people. */
 function wavesText(waves: unknown): string | null {
   if (typeof waves !== 'object' || waves === null) return null;
-  const { size, percent, maxFailures, pauseMs, healthGate, maxPerLabel } = waves as Record<string, unknown>;
-  const label = maxPerLabel as { label: string; count: number } | undefined;
+  const { size, percent = 100, maxFailures, pauseMs, healthGate, maxPerLabel: label } = waves as WavePlan;
   return [
-    size === undefined ? `waves of ${String(percent)} %` : `waves of ${String(size)}`,
-    `stop after ${String(maxFailures)} failure(s)`,
+    size === undefined ? `waves of ${percent} %` : `waves of ${size}`,
+    `stop after ${maxFailures} failure(s)`,
     ...(label === undefined ? [] : [`at most ${label.count} of one ${label.label} at a time`]),
-    ...(Number(pauseMs) > 0 ? [`${Number(pauseMs) / 1_000} s between waves`] : []),
-    ...(healthGate === true ? ['machines are back before the next'] : []),
+    ...(pauseMs > 0 ? [`${pauseMs / 1_000} s between waves`] : []),
+    ...(healthGate ? ['machines are back before the next'] : []),
   ].join(', ');
 }

@@ -36,7 +36,10 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
     workflows,
     workload: workloadPort(db, workload),
     batches: createOperatorBatches({
-      ...{ db, now, log: options.log, workflows: options.batchWorkflows },
+      db,
+      now,
+      log: options.log,
+      workflows: options.batchWorkflows,
       trustDomain: () => bundle().trustDomain,
     }),
     tenants: createOperatorTenants({ db, now }),

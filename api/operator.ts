@@ -67,9 +67,11 @@ export function createOperatorApp(options: OperatorAppOptions): Express {
   if (options.codec !== undefined) app.use('/codec', createCodecRouter(options.codec));
   if (options.workload !== undefined) app.use(createWorkloadRouter(options.workload));
   if (options.console !== undefined) app.use('/console', createConsoleRouter(options.console));
-  app.use(async (request, response, next) => {
-    response.locals['principal'] = await identity.authenticate(request.headers.authorization);
-    next();
+  app.use((request, response, next) => {
+    identity.authenticate(request.headers.authorization).then((principal) => {
+      response.locals['principal'] = principal;
+      next();
+    }, next);
   });
   for (const route of routes) app[route.method](route.path, handlerOf(route, options));
   app.use((request) => {

@@ -95,7 +95,9 @@ export function quorumOfFiles({ keys, threshold, unbatchedDestructivePerHour, se
     );
   }
   const quorum = quorumOfOptions({
-    ...{ keys, threshold, unbatchedDestructivePerHour },
+    keys,
+    threshold,
+    unbatchedDestructivePerHour,
     ...(first === undefined ? {} : { epoch: first.epoch, setSignatures: documents.map(({ kid, sig }) => ({ kid, sig })) }),
   });
   const digest = approverSetDigest(quorum);

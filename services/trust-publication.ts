@@ -121,7 +121,8 @@ async function publish(tx: Executor, options: PublishOptions, { version, digest,
   const signed = decodeMessage(SignedTrustBundleSchema, await signTrustBundle(signer, trust), 'trustBundle');
   if (signed.signature === undefined) throw new ControlError('INTERNAL', 'the trust bundle was not signed');
   await storePublishedTrust(tx, {
-    ...{ version, digest },
+    version,
+    digest,
     roots: [...bundle.commandRootsById.keys()].sort(),
     body: signed.body,
     signature: toBinary(SignatureSchema, signed.signature),

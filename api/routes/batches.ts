@@ -5,7 +5,9 @@ import type { Principal } from '../principal.ts';
 import { actorOf, assertTenantOf } from '../principal.ts';
 import { type Route, route } from '../route.ts';
 
-export const batchRoutes = ({ batches }: OperatorPorts): Route[] => [
+export const batchRoutes = (ports: OperatorPorts): Route[] => [...proposing(ports), ...deciding(ports)];
+
+const proposing = ({ batches }: OperatorPorts): Route[] => [
   route({
     method: 'post',
     path: '/v1/batches',
@@ -49,6 +51,9 @@ export const batchRoutes = ({ batches }: OperatorPorts): Route[] => [
     answer: schemas.scopePage,
     handle: ({ params, query, principal }) => batches.scope(principal, params['id'] ?? '', query),
   }),
+];
+
+const deciding = ({ batches }: OperatorPorts): Route[] => [
   route({
     method: 'post',
     path: '/v1/batches/:id/approve',

@@ -74,9 +74,23 @@ const insertOne = {
 export async function insertBatch(tx: Executor, batch: NewBatch): Promise<boolean> {
   const { root, size, required, notAfterMs, trustDomain, reason, createdBy, createdByAgent, delegationId, waves, approval } = batch;
   const rows = await tx.query(insertOne, [
-    ...[batch.id, batch.tenantId, batch.state, root, size, required, instant(notAfterMs), trustDomain, reason, createdBy],
-    ...[createdByAgent, delegationId, waves === null || waves === undefined ? null : JSON.stringify(waves), approval],
-    ...[batch.idempotencyKey, batch.requestDigest, instant(batch.now)],
+    batch.id,
+    batch.tenantId,
+    batch.state,
+    root,
+    size,
+    required,
+    instant(notAfterMs),
+    trustDomain,
+    reason,
+    createdBy,
+    createdByAgent,
+    delegationId,
+    waves === null || waves === undefined ? null : JSON.stringify(waves),
+    approval,
+    batch.idempotencyKey,
+    batch.requestDigest,
+    instant(batch.now),
   ]);
   return rows.length > 0;
 }

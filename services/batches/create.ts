@@ -68,7 +68,13 @@ export async function createCommandBatch(tx: Executor, request: CreateBatchReque
   const facts = { batchId: id, root: scope.root, size: scope.size, notAfterMs, trustDomain: context.trustDomain };
   const isNew = await insertBatch(tx, {
     ...request,
-    ...{ id, root: scope.root, size: scope.size, required, notAfterMs, requestDigest, now: context.now },
+    id,
+    root: scope.root,
+    size: scope.size,
+    required,
+    notAfterMs,
+    requestDigest,
+    now: context.now,
     trustDomain: context.trustDomain,
     state: firstBatchState(required),
     createdByAgent: request.createdByAgent ?? null,
@@ -147,7 +153,12 @@ async function storeScope(tx: Executor, scope: Scope, leaves: readonly JudgedLea
       const { hash, subject, kind, payloadSha256 } = leaf;
       const proof = encodeProof(scope.proofOf(from + at));
       return {
-        ...{ index: from + at, hash, subject, kind, proof, payloadSha256 },
+        index: from + at,
+        hash,
+        subject,
+        kind,
+        proof,
+        payloadSha256,
         payloadTypeUrl: payload?.typeUrl ?? null,
         payloadValue: payload?.value ?? null,
       };

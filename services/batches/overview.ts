@@ -44,18 +44,20 @@ export async function readOverview(db: Executor, batchId: string): Promise<Scope
   const active = await db.query<{ site: string; active: number }>(sizes, [[...bySite.keys()]]);
   return {
     machines: machines.length,
-    scope: [...groups].sort().map(([key, own]) => {
+    scope: [...groups].sort(byName).map(([key, own]) => {
       const [kind, at] = JSON.parse(key) as [string, string];
       const digests = own.map(({ digest }) => digest).filter((digest) => digest !== '');
       return { kind, site: at, leaves: own.length, payloads: new Set(digests).size, unbound: own.length - digests.length };
     }),
-    sites: [...bySite].sort().map(([name, own]) => ({
+    sites: [...bySite].sort(byName).map(([name, own]) => ({
       site: name,
       machines: own.length,
       of: active.find((row) => row.site === name)?.active ?? own.length,
     })),
   };
 }
+
+const byName = ([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number => (a < b ? -1 : Number(a > b));
 
 function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
   const groups = new Map<string, T[]>();

@@ -15,7 +15,7 @@ const approvals = {
 
 async function viewsOf(db: Executor, batches: readonly StoredBatch[], now: number): Promise<BatchView[]> {
   const rows = await db.query<{ batchId: string; kid: string; at: number }>(approvals, [batches.map(({ id }) => id)]);
-  return batches.map(({ requestDigest: _, root, ...batch }) => ({
+  return batches.map(({ requestDigest: _digest, root, ...batch }) => ({
     ...batch,
     root: new Uint8Array(root),
     state: batchStateAt(batch, now),
@@ -98,7 +98,10 @@ export async function readScopePage(
   if (batch === undefined) throw unknownBatch(batchId);
   const rows = await db.query<LeafRow>(scopePage, [batchId, afterIndex, Math.min(Math.max(limit, 1), maxPageLeaves), maxBatchPayloads]);
   const leaves = rows.map(({ index, subject, kind, payloadSha256, typeUrl, value }) => ({
-    ...{ index, subject, kind, payloadSha256: new Uint8Array(payloadSha256) },
+    index,
+    subject,
+    kind,
+    payloadSha256: new Uint8Array(payloadSha256),
     payload: typeUrl === null || value === null ? null : { typeUrl, value: new Uint8Array(value) },
   }));
   const last = leaves.at(-1)?.index;

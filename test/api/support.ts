@@ -156,7 +156,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
     },
     workload: workloadPort(deployment),
-    batches: Object.assign(Object.create(notHere<OperatorPorts['batches']>('batches')), { assertMayRun: async () => undefined }),
+    batches: batchesNotHere,
     tenants: {
       create: async ({ id }) => void deployment.tenants.push({ id, createdAt: now, deletedAt: null, nodes: 0 }),
       list: async () => deployment.tenants,
@@ -166,12 +166,19 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
 }
 
 /** What only a database has: the tests of it run over a real one (batches.test.ts). */
-const notHere = <T extends object>(what: string): T =>
-  new Proxy({} as T, {
-    get: () => async () => {
-      throw new ControlError('UNAVAILABLE', `this deployment keeps no ${what}`);
-    },
-  });
+const notHere = async (): Promise<never> => {
+  throw new ControlError('UNAVAILABLE', 'this deployment keeps no batches');
+};
+const batchesNotHere: OperatorPorts['batches'] = {
+  create: notHere,
+  list: notHere,
+  get: notHere,
+  scope: notHere,
+  overview: notHere,
+  approve: notHere,
+  end: notHere,
+  assertMayRun: async () => undefined,
+};
 
 function workloadPort(deployment: FakeDeployment): OperatorPorts['workload'] {
   const issuer = (): WorkloadIssuer => {

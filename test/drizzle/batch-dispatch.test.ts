@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { fromBinary } from '@bufbuild/protobuf';
-import { readOpen, readOpenCommands, recordAcks } from '../../drizzle/queries/dispatch.ts';
+import { readOpenCommands, recordAcks } from '../../drizzle/queries/dispatch.ts';
+import { readOpen } from '../../drizzle/queries/open-commands.ts';
 import { commandFrame } from '../../gateway/session/command-frame.ts';
 import { decodeProof, isIncluded, leafHash } from '../../pki/quorum/index.ts';
 import { BatchApprovalSchema, BatchProofSchema } from '../../proto/index.ts';

@@ -74,15 +74,16 @@ export async function addNodes(db: Database, ids: readonly string[], tenantId = 
   }
 }
 
-export async function approvalOf(db: Database, batchId: string, approver: Approver, domain = trustDomain) {
+export async function approvalOf(db: Database, batchId: string, { signer, domain = trustDomain }: Approver & { domain?: string }) {
   const [batch] = await findBatches(db, [batchId]);
   if (batch === undefined) throw new Error(`no batch ${batchId}`);
   const { root, size, notAfterMs } = batch;
-  const { kid, sig } = await signApproval(approver.signer, { batchId, root, size, notAfterMs, trustDomain: domain });
+  const { kid, sig } = await signApproval(signer, { batchId, root, size, notAfterMs, trustDomain: domain });
   return { kid, sig };
 }
 
-export async function approve(db: Database, batchId: string, by: readonly Approver[] = three.slice(0, 2), now = start) {
+export async function approve(db: Database, batchId: string, by: readonly Approver[] = three.slice(0, 2)) {
+  const now = start;
   let last: Awaited<ReturnType<typeof recordApproval>> | undefined;
   for (const approver of by)
     last = await recordApproval(db, { batchId, signature: await approvalOf(db, batchId, approver) }, { now, trustDomain });

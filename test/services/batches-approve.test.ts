@@ -105,7 +105,10 @@ describe('approving and ending a batch', () => {
     const other = await createBatchOf(used.db, scope);
     const stranger = createApprover();
     const wrong: readonly [{ kid: string; sig: Uint8Array }, Parameters<typeof refused>][] = [
-      [await approvalOf(used.db, batchId, ann, 'staging.example'), ['BAD_SIGNATURE', /for trust domain fleet.example/, 'bad-signature']],
+      [
+        await approvalOf(used.db, batchId, { ...ann, domain: 'staging.example' }),
+        ['BAD_SIGNATURE', /for trust domain fleet.example/, 'bad-signature'],
+      ],
       [await approvalOf(used.db, other.batchId, ann), ['BAD_SIGNATURE', /is not over batch/, 'bad-signature']],
       [await approvalOf(used.db, batchId, stranger), ['PERMISSION_DENIED', /is no approver of the published set/, 'unknown-key']],
       [{ kid: ann.kid, sig: new Uint8Array(63) }, ['INVALID_INPUT', /64 bytes/, 'bad-approval']],

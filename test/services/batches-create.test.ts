@@ -229,7 +229,7 @@ describe('creating a batch', () => {
   it('BAT-045 BAT-046 BAT-047 BAT-048 the same request is the same batch, announced once; another under its key is a conflict', async () => {
     const asked = { idempotencyKey: 'k1' };
     const first = await createBatchOf(used.db, scope, asked);
-    const again = await createBatchOf(used.db, [...scope].reverse(), { ...asked, context: { now: start + minute } });
+    const again = await createBatchOf(used.db, scope.toReversed(), { ...asked, context: { now: start + minute } });
     assert.deepEqual([first.created, again.created, again.batchId], [true, false, first.batchId]);
     assert.deepEqual(
       (await events(first.batchId)).map(({ action, tenant }) => [action, tenant]),
