@@ -21,7 +21,7 @@ import {
 import { refused, sha256, trustDomain } from './support.ts';
 
 describe('creating a batch', () => {
-  const used = useDatabase({ max: 10 });
+  const used = useDatabase({ max: 10, statementTimeoutMs: 60_000 });
   before(async () => {
     await publishQuorum(used.db);
     await addNodes(used.db, ['n1', 'n2', 'n3', 'n4', 'n5', 'n6']);
