@@ -172,7 +172,7 @@ describe('the approver set in a machine’s files', function () {
       assert.equal(joinBundleUnder(pins, text()).approverSetSha256, other);
       assert.equal(parseJoinBundle(text(digest())).approverSetSha256, digest());
       assert.throws(
-        () => underPins({ restartableUnits: [], logFiles: {}, approverSetSha256: digest() } as never, pins, 'pins.json'),
+        () => underPins({ restartableUnits: [], logFiles: {}, approverSetSha256: digest() }, pins, 'pins.json'),
         /approverSetSha256 is [0-9a-f]{64} in the configuration and b+ in pins\.json: they must agree/,
       );
     });
