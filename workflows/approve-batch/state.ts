@@ -74,10 +74,14 @@ export class BatchRun {
   }
 
   /** null: wait for as long as it takes, without a report. */
-  nextPatience(): number | null {
-    const next = patienceMs[this.#reports];
+  get patienceMs(): number | null {
+    return patienceMs[this.#reports] ?? null;
+  }
+
+  /** A wave said what it waits for; the next one that waits is given more time before it says so. */
+  reported(why: string): void {
+    this.waitsFor = why;
     this.#reports += 1;
-    return next ?? null;
   }
 
   /** @throws ControlError INVALID_INPUT, or INVALID_STATE when it is not waited for approvals */

@@ -133,7 +133,7 @@ async function release(line: Line): Promise<Outcome | 'not-approved'> {
     await continueIfLong(line);
     const report = await interruptible(line, () =>
       releaseWave.executeWithOptions({ summary: `next wave of batch ${run.batchId}` }, [
-        { batchId: run.batchId, patienceMs: run.nextPatience() },
+        { batchId: run.batchId, patienceMs: run.patienceMs },
       ]),
     );
     const done = takeReport(line, report);
@@ -150,7 +150,8 @@ function takeReport(line: Line, report: WaveReport | undefined): Outcome | 'not-
     return 'not-approved';
   }
   run.takeCounts(report.counts);
-  run.waitsFor = report.kind === 'waiting' || report.kind === 'stopped' ? report.why : '';
+  if (report.kind === 'waiting') run.reported(report.why);
+  else run.waitsFor = report.kind === 'stopped' ? report.why : '';
   show(line);
   if (report.kind === 'stopped') return 'stopped';
   return report.kind === 'done' ? 'finished' : null;
