@@ -65,9 +65,11 @@ export function createCommandSigningActivities(ports: CommandSigningPorts): Comm
     },
 
     async signExpiringAgain() {
-      await ports.access.bringUpToDate((done) => heartbeat(done));
       const expiringBefore = (await ports.clock()) + expiringWithinMs;
-      return ports.resign.signAgain({ expiringBefore, underUnpublished: true, onProgress: (done) => heartbeat(done) });
+      const again = await ports.resign.signAgain({ expiringBefore, underUnpublished: true, onProgress: (done) => heartbeat(done) });
+      // Behind what must not wait: a node whose logins cannot be written holds up nobody's signature.
+      await ports.access.bringUpToDate((done) => heartbeat(done));
+      return again;
     },
   });
 }

@@ -74,9 +74,8 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, B
     },
   };
 
-  brought = 0;
-  readonly clock: CommandSigningPorts['clock'] = async () => Date.now();
-  readonly access: CommandSigningPorts['access'] = { bringUpToDate: async () => ++this.brought };
+  readonly clock: CommandSigningPorts['clock'] = async () => 1_000_000;
+  readonly access: CommandSigningPorts['access'] = { bringUpToDate: async () => this.asked.push('logins') };
   readonly ssh: SshSigningPorts['ssh'] = {
     revoke: async ({ serial }) => {
       if (serial === '404') throw new ControlError('NOT_FOUND', `no certificate ${serial} was issued here`);
@@ -85,7 +84,15 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, B
       return { nodeId: 'node-00001', generation: 7 };
     },
   };
-  readonly resign: CommandSigningPorts['resign'] = { signAgain: async () => ({ commands: 2, specs: 1 }), stillSignedUnder: async () => 0 };
+  /** What the schedule asked for, in order. */
+  readonly asked: string[] = [];
+  readonly resign: CommandSigningPorts['resign'] = {
+    signAgain: async ({ expiringBefore }) => {
+      this.asked.push(`sign what ends before ${expiringBefore}`);
+      return { commands: 2, specs: 1 };
+    },
+    stillSignedUnder: async () => 0,
+  };
 
   readonly commands: CommandControlPorts['commands'] = {
     find: async (id) => this.entries.get(id),

@@ -7,6 +7,7 @@ import { createCommandSigningActivities } from '../../activities/commands-signin
 import { createIdentityActivities } from '../../activities/identities.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
+import { hour } from '../../domain/time.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { createRelay } from '../../workers/relay.ts';
 import { parseRunCommand, type RunCommandResult, type RunCommandStatus } from '../../workflows/run-command/messages.ts';
@@ -286,10 +287,16 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
   });
 
   it('the reconcilers take no input', async () => {
-    await runWorkers(new CommandWorld(1));
+    const world = new CommandWorld(1);
+    await runWorkers(world);
     const run = (type: string): Promise<unknown> =>
       temporal.client.workflow.execute(type, { workflowId: `test-${type}`, taskQueue: taskQueues.control });
     assert.deepEqual(await run('resignExpiring'), { commands: 2, specs: 1 });
+    assert.deepEqual(
+      world.asked,
+      [`sign what ends before ${1_000_000 + hour}`, 'logins'],
+      'an hour by the clock of the database, and what must not wait first',
+    );
     assert.deepEqual(await run('reconcileCommands'), { expired: 3, completionsQueued: 1, pruned: 2 });
   });
 
