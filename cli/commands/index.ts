@@ -26,6 +26,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },
   { names: ['ssh'], load: () => import('./ssh/index.ts') },
+  { names: ['mcp'], load: () => import('./mcp.ts') },
   { names: ['stuck'], load: () => import('./stuck.ts') },
   { names: ['doctor'], load: () => import('./doctor.ts') },
   { names: ['completion'], load: () => import('./completion.ts') },

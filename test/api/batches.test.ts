@@ -1,16 +1,7 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { bodySizes } from '../../api/body-sizes.ts';
-import { createConsolePorts } from '../../api/console-ports.ts';
-import { createIdentity } from '../../api/identity.ts';
-import { createOperatorApp } from '../../api/operator.ts';
-import { createOperatorPorts } from '../../api/operator-ports.ts';
 import { createScope } from '../../pki/quorum/index.ts';
 import { useDatabase } from '../harness/postgres.ts';
-import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import {
   addNodes,
   approvalOf,
@@ -24,11 +15,8 @@ import {
   start,
   three,
 } from '../services/batch-support.ts';
-import { sha256, testBundle } from '../services/support.ts';
-
-const bearer = 't'.repeat(43);
-const issuer = 'https://login.example';
-const audience = 'better-compute';
+import { sha256 } from '../services/support.ts';
+import { type BatchApi, operatorToken, startBatchApi } from './batch-api.ts';
 
 interface Answer {
   readonly status: number;
@@ -38,65 +26,17 @@ interface Answer {
 describe('batches over the api', function () {
   this.timeout(30_000);
   const used = useDatabase({ max: 10 });
-  let server: Server;
-  let url: string;
-  const started: string[] = [];
-  const nudged: string[] = [];
-  const commandsAsked: unknown[] = [];
-  let sign: (claims: Record<string, unknown>, over?: { audience?: string; issuer?: string; expiresIn?: string }) => Promise<string>;
-
+  let api: BatchApi;
   before(async () => {
     await publishQuorum(used.db);
     await addNodes(used.db, ['n0', 'n1', 'n2']);
     await addNodes(used.db, ['a0', 'a1'], 'acme');
-    const { publicKey, privateKey } = await generateKeyPair('ES256');
-    const jwks = `${scratchFolder()}/jwks.json`;
-    writeFileSync(jwks, JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256' }] }));
-    sign = (claims, over = {}) =>
-      new SignJWT(claims)
-        .setProtectedHeader({ alg: 'ES256', kid: 'k1' })
-        .setIssuer(over.issuer ?? issuer)
-        .setAudience(over.audience ?? audience)
-        .setIssuedAt()
-        .setExpirationTime(over.expiresIn ?? '5m')
-        .sign(privateKey);
-    const bundle = await testBundle();
-    const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as never;
-    const ports = createOperatorPorts({
-      db: used.db,
-      bundle: () => bundle,
-      workflows: {
-        startRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
-        startSshRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
-        startCommands: async (input) => {
-          commandsAsked.push(input);
-          return { workflowId: `command/${input.unique}`, runId: 'r' };
-        },
-        listStuck: async () => [],
-      },
-      batchWorkflows: {
-        start: async (id) => void started.push(id),
-        nudge: async (id) => void nudged.push(id),
-      },
-      gateway: { url: undefined, name: undefined },
-      workload: null,
-      log: quiet,
-      now: Date.now,
-    });
-    const identity = createIdentity({ bearer, oidc: { issuer, audience, jwks } });
-    const app = createOperatorApp({ ports, bearer, identity, console: createConsolePorts(identity, ports), version: '0.1.0', log: quiet });
-    server = createServer(app);
-    await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
-    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    api = await startBatchApi(used.db);
   });
-  after(() => {
-    removeScratchFolders();
-    server.closeAllConnections();
-    return new Promise<void>((resolve) => void server.close(() => resolve()));
-  });
+  after(() => api.close());
 
-  async function call(path: string, { token = bearer, body }: { token?: string; body?: unknown } = {}): Promise<Answer> {
-    const response = await fetch(`${url}${path}`, {
+  async function call(path: string, { token = operatorToken, body }: { token?: string; body?: unknown } = {}): Promise<Answer> {
+    const response = await fetch(`${api.url}${path}`, {
       method: body === undefined ? 'GET' : 'POST',
       headers: { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
       ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
@@ -108,7 +48,7 @@ describe('batches over the api', function () {
   const create = (over: object = {}, token?: string) =>
     post('/v1/batches', { reason: 'kernel update', scope: scopeOf('n0', 'n1'), ...over }, token);
   const person = (over: object = {}) =>
-    sign({
+    api.sign({
       sub: 'olga',
       bc_tenants: ['acme'],
       bc_permissions: ['batches.read', 'batches.create', 'batches.approve', 'batches.cancel', 'commands.run', 'commands.read'],
@@ -136,7 +76,7 @@ describe('batches over the api', function () {
     assert.equal(made.status, 201, JSON.stringify(made.body));
     const { batchId, ...rest } = made.body;
     assert.deepEqual([rest.held, rest.required, rest.size, rest.created], [true, 2, 3, true]);
-    assert.ok(started.includes(batchId));
+    assert.ok(api.started.includes(batchId));
     const { body: shown } = await call(`/v1/batches/${batchId}`);
     assert.deepEqual(
       [shown.state, shown.tenantId, shown.createdBy, shown.root, shown.reason],
@@ -228,7 +168,7 @@ describe('batches over the api', function () {
     });
     const recorded = await post(`/v1/batches/${id}/approve`, wire, await person());
     assert.deepEqual([recorded.status, recorded.body.have, recorded.body.required, recorded.body.released], [200, 1, 2, false]);
-    assert.ok(nudged.includes(id));
+    assert.ok(api.nudged.includes(id));
     isRefused(await call('/v1/nodes', { token: await person({ bc_permissions: ['deployment.operate'] }) }), {
       status: 403,
       code: 'PERMISSION_DENIED',
@@ -245,17 +185,17 @@ describe('batches over the api', function () {
     const refusedAs = async (token: string, reason: string) =>
       isRefused(await call(path, { token }), { status: 401, code: 'UNAUTHENTICATED', reason });
     assert.equal((await call(path, { token: await person() })).status, 200);
-    await refusedAs(await sign({ sub: 'olga' }, { audience: 'another' }), 'bad-token');
-    await refusedAs(await sign({ sub: 'olga' }, { issuer: 'https://evil.example' }), 'bad-token');
-    await refusedAs(await sign({ sub: 'olga' }, { expiresIn: '-2m' }), 'token-expired');
+    await refusedAs(await api.sign({ sub: 'olga' }, { audience: 'another' }), 'bad-token');
+    await refusedAs(await api.sign({ sub: 'olga' }, { issuer: 'https://evil.example' }), 'bad-token');
+    await refusedAs(await api.sign({ sub: 'olga' }, { expiresIn: '-2m' }), 'token-expired');
     await refusedAs(`${(await person()).slice(0, -4)}AAAA`, 'bad-token');
     await refusedAs(
       `${Buffer.from('{"alg":"none"}').toString('base64url')}.${Buffer.from('{"sub":"olga"}').toString('base64url')}.`,
       'bad-token',
     );
-    await refusedAs(await sign({ sub: 'ol ga' }), 'bad-subject');
-    await refusedAs(await sign({ sub: 'olga', bc_tenants: 'acme' }), 'bad-claims');
-    await refusedAs(await sign({ sub: 'olga', act: { sub: 'agent-7' } }), 'bad-delegation');
+    await refusedAs(await api.sign({ sub: 'ol ga' }), 'bad-subject');
+    await refusedAs(await api.sign({ sub: 'olga', bc_tenants: 'acme' }), 'bad-claims');
+    await refusedAs(await api.sign({ sub: 'olga', act: { sub: 'agent-7' } }), 'bad-delegation');
     await refusedAs('wrong', 'bad-credential');
   });
 
@@ -298,7 +238,7 @@ describe('batches over the api', function () {
     isRefused(await run({ batchId: 'b-none' }), { status: 404, code: 'NOT_FOUND', reason: 'unknown-batch' });
     const { body } = await create();
     assert.equal((await run({ batchId: body.batchId })).status, 202);
-    assert.equal((commandsAsked.at(-1) as { batchId: string }).batchId, body.batchId);
+    assert.equal((api.commandsAsked.at(-1) as { batchId: string }).batchId, body.batchId);
     const token = await person();
     isRefused(await run({ batchId: body.batchId, nodes: ['a0'] }, token), { status: 404, code: 'NOT_FOUND', reason: 'unknown-batch' });
     isRefused(await run({ kind: 'inventory.refresh', nodes: ['n0'] }, token), { status: 404, code: 'NOT_FOUND', reason: 'unknown-node' });
@@ -347,8 +287,8 @@ describe('batches over the api', function () {
 
   it('the console shows the batches that the bearer may see', async () => {
     const { body } = await create({ reason: 'shown on a page' });
-    const page = (token: string) => fetch(`${url}/console/batches/${body.batchId}`, { headers: { cookie: `bc_console=${token}` } });
-    const mine = await page(bearer);
+    const page = (token: string) => fetch(`${api.url}/console/batches/${body.batchId}`, { headers: { cookie: `bc_console=${token}` } });
+    const mine = await page(operatorToken);
     assert.equal(mine.status, 200);
     assert.match(await mine.text(), /shown on a page/);
     const theirs = await page(await person());

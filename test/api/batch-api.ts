@@ -1,0 +1,77 @@
+/** The real operator API over a real database, with tokens of an issuer and of the operator; workflows are only remembered. */
+import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { createConsolePorts } from '../../api/console-ports.ts';
+import { createIdentity } from '../../api/identity.ts';
+import { createOperatorApp } from '../../api/operator.ts';
+import { createOperatorPorts } from '../../api/operator-ports.ts';
+import type { Database } from '../../drizzle/client.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+import { testBundle } from '../services/support.ts';
+
+export const operatorToken = 't'.repeat(43);
+const issuer = 'https://login.example';
+const audience = 'better-compute';
+
+export interface BatchApi {
+  readonly url: string;
+  readonly started: string[];
+  readonly nudged: string[];
+  readonly commandsAsked: unknown[];
+  sign(claims: Record<string, unknown>, over?: { audience?: string; issuer?: string; expiresIn?: string }): Promise<string>;
+  close(): Promise<void>;
+}
+
+export async function startBatchApi(db: Database): Promise<BatchApi> {
+  const remembered = { started: [] as string[], nudged: [] as string[], commandsAsked: [] as unknown[] };
+  const { publicKey, privateKey } = await generateKeyPair('ES256');
+  const jwks = `${scratchFolder()}/jwks.json`;
+  writeFileSync(jwks, JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256' }] }));
+  const bundle = await testBundle();
+  const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as never;
+  const ports = createOperatorPorts({
+    db,
+    bundle: () => bundle,
+    workflows: {
+      startRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
+      startSshRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
+      startCommands: async (input) => {
+        remembered.commandsAsked.push(input);
+        return { workflowId: `command/${input.unique}`, runId: 'r' };
+      },
+      listStuck: async () => [],
+    },
+    batchWorkflows: {
+      start: async (id) => void remembered.started.push(id),
+      nudge: async (id) => void remembered.nudged.push(id),
+    },
+    gateway: { url: undefined, name: undefined },
+    workload: null,
+    log: quiet,
+    now: Date.now,
+  });
+  const bearer = operatorToken;
+  const identity = createIdentity({ bearer, oidc: { issuer, audience, jwks } });
+  const app = createOperatorApp({ ports, bearer, identity, console: createConsolePorts(identity, ports), version: '0.1.0', log: quiet });
+  const server = createServer(app);
+  await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
+  return {
+    ...remembered,
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    sign: (claims, over = {}) =>
+      new SignJWT(claims)
+        .setProtectedHeader({ alg: 'ES256', kid: 'k1' })
+        .setIssuer(over.issuer ?? issuer)
+        .setAudience(over.audience ?? audience)
+        .setIssuedAt()
+        .setExpirationTime(over.expiresIn ?? '5m')
+        .sign(privateKey),
+    close() {
+      removeScratchFolders();
+      server.closeAllConnections();
+      return new Promise<void>((resolve) => void server.close(() => resolve()));
+    },
+  };
+}
