@@ -71,7 +71,7 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     'rotation exclude',
     make((run) => newRotationExclude(ports, run)),
     ['node-3', '--reason', 'scrap'],
-    { json: false, actor: 'ann', reason: 'scrap', node: 'node-3', yes: false },
+    { json: false, target, actor: 'ann', reason: 'scrap', node: 'node-3', yes: false },
   ],
   [
     'rotation abort',
@@ -146,7 +146,7 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ['rotation watch', make(newRotationWatch), ['--every', '5'], /a number with a unit/],
   ['rotation start', make((run) => newRotationStart(ports, run)), ['--key', 'ca'], /--key ca needs --ca node\|serving\|internal/],
   ['rotation status', make(newRotationStatus), ['--ca', 'node'], /--ca belongs to --key ca, not to --key command-root/],
-  ['rotation watch', make(newRotationWatch), ['--key', 'tikcet'], /Allowed choices are command-root, ca, gateway, ticket, workload/],
+  ['rotation watch', make(newRotationWatch), ['--key', 'tikcet'], /Allowed choices are command-root, approvers, ca, gateway, ticket, workload/],
   ['rotation evidence', make(newRotationEvidence), [], /required option '--out <file>' not specified/],
   ['nodes list', make(newNodesList), ['--limit', '0'], /a whole number above 0/],
   ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],

@@ -175,6 +175,7 @@ opens     2030-01-01T12:01:00Z (in 1 min 0 s)
       assert.equal(
         io.stdout(),
         `command-root  waiting-fleet: 1 of 5 connected node(s) have not applied it (node-3 at 1) (started 2 min 0 s ago)
+approvers     never started
 node ca       done: node ca from 111111111111 to 222222222222 (started 2 min 0 s ago)
 serving ca    never started
 internal ca   never started
