@@ -30,6 +30,7 @@ export async function mcpRun(options: McpRunOptions, ports: Ports): Promise<void
   ]);
   const server = createMcpServer(ports, { ...options, version });
   const ended = new Promise<void>((resolve) => {
+    // eslint-disable-next-line unicorn/prefer-add-event-listener -- the SDK has a field here, and no events
     server.server.onclose = resolve;
     process.stdin.once('end', resolve);
     ports.io.signal.addEventListener('abort', () => resolve(), { once: true });
