@@ -7,6 +7,7 @@ import { createPostgresStore } from '../../gateway/session/store-postgres.ts';
 import { verifyIntent } from '../../pki/envelope/index.ts';
 import { encodePem, issueLeaf, kidOf, spkiOf } from '../../pki/x509/index.ts';
 import { type Command, CommandBodySchema, CommandOutcome, decodeMessage } from '../../proto/index.ts';
+import { readNodeSets } from '../../services/approver-lag.ts';
 import { cancelCommand, enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createPoker, type Poker } from '../../services/poke.ts';
 import { revokeNode } from '../../services/revocation.ts';
@@ -254,6 +255,20 @@ describe('the gateway over PostgreSQL', function () {
     agent.send({ frame: { case: 'status', value: { trustVersion: BigInt(next) } } });
     await eventually('the gate sees it without a reconnect', async () => (await facts(next)) === 0);
     assert.equal(gateway.sessions.publishedVersion, next);
+    agent.close();
+  });
+
+  it('LAG-001 LAG-002 LAG-003 records the approver set that a daemon says it holds, from Hello and from a report of a newer bundle', async () => {
+    const { port } = await start('gw-1');
+    const held = await publish(0);
+    const set = (epoch: bigint, n: number) => ({ approverSetEpoch: epoch, approverSetSha256: new Uint8Array(32).fill(n) });
+    const recorded = async () => (await readNodeSets(used.db))?.find(({ nodeId }) => nodeId === 'approving');
+    const { agent } = await openAgent({ port, leaf: await enrolled('approving') }, { trustVersion: BigInt(held), ...set(3n, 3) });
+    await eventually('Hello is recorded', async () => (await recorded())?.epoch === 3);
+    agent.send({ frame: { case: 'status', value: { trustVersion: BigInt(held + 1), ...set(4n, 4) } } });
+    agent.send({ frame: { case: 'status', value: { trustVersion: BigInt(held), ...set(2n, 2) } } });
+    await eventually('the newer report is recorded', async () => (await recorded())?.epoch === 4);
+    assert.equal((await recorded())?.sha256, '04'.repeat(32));
     agent.close();
   });
 
