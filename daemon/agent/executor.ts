@@ -187,10 +187,13 @@ export class Executor {
     };
   }
 
-  /** It may have waited in its lane, or through a crash, past its time. */
+  /** It may have waited in its lane, or through a crash, past its time or past what its approvers allowed (DMN-009). */
   #assertInTime(entry: Job['entry']): void {
-    if (this.#ports.now() <= entry.expiresAtMs) return;
-    throw new ControlError('NOT_YET', `not started: the command expired at ${showInstant(entry.expiresAtMs)} while it waited`, {
+    const approvedUntilMs = entry.claim?.kind === 'leaf' ? entry.claim.notAfterMs : Number.POSITIVE_INFINITY;
+    if (this.#ports.now() <= Math.min(entry.expiresAtMs, approvedUntilMs)) return;
+    const what = approvedUntilMs < entry.expiresAtMs ? 'its approval ended' : 'the command expired';
+    const at = showInstant(Math.min(entry.expiresAtMs, approvedUntilMs));
+    throw new ControlError('NOT_YET', `not started: ${what} at ${at} while it waited`, {
       details: { reason: 'expired', resultCode: 'EXPIRED' },
     });
   }

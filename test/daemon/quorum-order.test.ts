@@ -6,7 +6,7 @@ import { memoryQuorumStores, type QuorumStores } from '../../daemon/quorum/quoru
 import { UsedLeaves } from '../../daemon/quorum/used-leaves.ts';
 import type { JournalStorage } from '../../daemon/state/journal.ts';
 import { hour, minute } from '../../domain/time.ts';
-import { type Command, CommandRejectReason, NodeRebootResultSchema } from '../../proto/index.ts';
+import { type Command, CommandOutcome, CommandRejectReason, NodeRebootResultSchema } from '../../proto/index.ts';
 import { quorumOfApprovers } from '../harness/approvers.ts';
 import { commandOf } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -90,6 +90,37 @@ describe('the order in which an approval is used up', () => {
     }
     assert.deepEqual(verdicts, ['accepted', 'leaf-used: another command took this operation of its batch first']);
     assert.deepEqual([agent.state.journal.find('c-1')?.id, agent.state.journal.find('c-2')], ['c-1', undefined]);
+  });
+
+  it('DMN-009 a command that waits in its lane when its approval ends is not started', async () => {
+    const gateway = await stage.gatewayWith();
+    let finish: () => void = () => undefined;
+    const reboot: KindHandler = {
+      run: () =>
+        new Promise((resolve) => {
+          finish = () => resolve(succeeded(NodeRebootResultSchema, { bootIdBefore: 'a', bootIdAfter: 'b' }));
+        }),
+    };
+    const member = await stage.daemonAt(gateway.url, { node: { trust: cast.trust }, handlers: { 'node.reboot': reboot } });
+    const session = await gateway.nextSession();
+    const times = { expiresAtMs: Date.now() + 5 * hour };
+    const first = await cast.batch({ batchId: 'first', notAfterMs: Date.now() + 4 * hour });
+    const soon = await cast.batch({ batchId: 'soon', notAfterMs: Date.now() + 10 * minute });
+    session.send({ frame: { case: 'command', value: await cast.member(first, { id: 'c-first', ...times }) } });
+    session.send({ frame: { case: 'command', value: await cast.member(soon, { id: 'c-soon', ...times }) } });
+    await eventually('both are accepted', () => session.all('commandAck').length === 2);
+    session.send({ frame: { case: 'welcome', value: { protocolVersion: 1, epoch: 1n, serverTimeMs: BigInt(Date.now() + 20 * minute) } } });
+    await eventually('the time has come', () => member.agent.state.clock.now() > Date.now() + 15 * minute);
+    finish();
+    const results = await eventually('both have ended', () => session.all('commandResult').length === 2 && session.all('commandResult'));
+    assert.deepEqual(
+      results.map(({ commandId, outcome, errorCode }) => [commandId, CommandOutcome[outcome], errorCode]),
+      [
+        ['c-first', 'SUCCEEDED', ''],
+        ['c-soon', 'FAILED', 'EXPIRED'],
+      ],
+    );
+    assert.match(results[1]?.errorMessage ?? '', /^not started: its approval ended at \d{4}-.* while it waited$/);
   });
 
   it('DMN-002 a simulated node that is given a set, and one whose bundle carries it, judge and report alike', async () => {
