@@ -13,7 +13,8 @@ const hidden = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{Zs}|(?<=\p{
 
 const foreign = String.raw`\p{Script=Cyrillic}\p{Script=Greek}\p{Script=Armenian}\p{Script=Cherokee}\p{Script=Coptic}\p{Script=Lisu}\uff01-\uff5e\u{1d400}-\u{1d7ff}\u2100-\u214f`;
 const lookAlike = new RegExp(`[${foreign}]`, 'gu');
-const mixedWord = new RegExp(`(?=\\S*[A-Za-z0-9])(?=\\S*[${foreign}])\\S+`, 'gu');
+const word = /\S+/g;
+const latin = /[A-Za-z0-9]/;
 
 const escaped = (character: string): string => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
 
@@ -21,7 +22,7 @@ const escaped = (character: string): string => `\\u{${(character.codePointAt(0) 
 export const printable = (text: string): string =>
   text
     .replaceAll('\\', '\\\\')
-    .replace(mixedWord, (word) => word.replace(lookAlike, escaped))
+    .replace(word, (one) => (latin.test(one) ? one.replace(lookAlike, escaped) : one))
     .replace(hidden, escaped);
 
 /** Cut in the middle to at most `most` characters; what is left out is counted. */

@@ -6,6 +6,7 @@ import type { Target } from './engine.ts';
 import { bundleTargets } from './targets-bundle.ts';
 import { joseTargets } from './targets-jose.ts';
 import { protocolTargets } from './targets-protocol.ts';
+import { quorumTargets } from './targets-quorum.ts';
 import { sshTargets } from './targets-ssh.ts';
 import { textTargets } from './targets-text.ts';
 import { x509Targets } from './targets-x509.ts';
@@ -18,6 +19,7 @@ export async function createTargets(): Promise<readonly Target[]> {
     ...bundleTargets(world),
     ...(await protocolTargets(world)),
     ...(await textTargets(world)),
+    ...(await quorumTargets()),
     ...(await sshTargets()),
     ...(await joseTargets(world)),
   ];
