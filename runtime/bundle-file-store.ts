@@ -146,7 +146,7 @@ function writerOf(file: string, name: string): number | undefined {
  * processes that are gone from this host; one of another host that shares the folder and has a number of none here loses the write
  * it was in, and says so.
  */
-async function sweepTemporaries(path: string): Promise<void> {
+export async function sweepTemporaries(path: string): Promise<void> {
   const [folder, name] = [dirname(path), basename(path)];
   const left = (await readdir(folder).catch(() => [])).filter((file) => {
     const pid = writerOf(file, name);

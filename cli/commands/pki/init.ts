@@ -16,7 +16,7 @@ import {
 } from '../../../pki/bundle/index.ts';
 import type { ExternalSigners } from '../../../pki/signers/index.ts';
 import { encodePem } from '../../../pki/x509/index.ts';
-import { createWhole } from '../../../runtime/bundle-file-store.ts';
+import { createWhole, sweepTemporaries } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
 import { writePins } from './pins-view.ts';
@@ -86,7 +86,11 @@ export async function pkiInitRun(options: PkiInitOptions, ports: Ports): Promise
         details: { reason: 'same-file' },
       });
     }
-    for (const file of rootPath === null ? [source.name] : [source.name, rootPath]) assertAbsent(file);
+    for (const file of rootPath === null ? [source.name] : [source.name, rootPath]) {
+      // Before anything is refused: a run that was killed may have left the root's key beside its place.
+      await sweepTemporaries(file);
+      assertAbsent(file);
+    }
     const { bundle, rootKey } = await withSigners(ports, (signers) => create(options, { signers, now: ports.io.now() }));
     const text = encodeBundle(bundle, sealing);
     // Keys that were made elsewhere are judged as every process will judge them: one key twice, for example.

@@ -141,6 +141,8 @@ describe('a pki command that is cut off between two steps', function () {
       bench.at(Date.now());
       assert.match((await bench.run(...argv(bench))).err, /^$|^next|^wrote|already exists/);
       holds(bench.folder);
+      const left = readdirSync(bench.folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.tmp'));
+      assert.deepEqual(left, [], 'what the killed one left half written is gone');
     });
   }
 });
