@@ -15,6 +15,7 @@ import type { Settings } from '../settings.ts';
 import { examineApprovers } from './examine-approvers.ts';
 import { examineSigners } from './examine-signers.ts';
 import { examineTemporal } from './examine-temporal.ts';
+import { examineWorkload } from './examine-workload.ts';
 import { error, type Finding, messageOf, ok } from './finding.ts';
 import { judgeBundle } from './judge-bundle.ts';
 import { judgeFreshness, judgeProcesses, judgeTrust } from './judge-deployment.ts';
@@ -32,13 +33,18 @@ export interface Examination {
 
 export async function examine(examination: Examination): Promise<Finding[]> {
   const { settings, nodeVersion, now } = examination;
-  const [fromDatabase, fromTemporal] = await Promise.all([examineDatabase(examination), examineTemporal(settings.temporalEnv())]);
+  const env = settings.temporalEnv();
+  const [fromDatabase, fromTemporal, fromIssuer] = await Promise.all([
+    examineDatabase(examination),
+    examineTemporal(env),
+    examineWorkload(env),
+  ]);
   const files = {
     certificate: readOrNull(join(settings.tlsFolder, 'gateway.crt')),
     key: readOrNull(join(settings.tlsFolder, 'gateway.key')),
     folder: settings.tlsFolder,
   };
-  return [judgeNode(nodeVersion), ...fromDatabase, ...fromTemporal, ...judgeGatewayFiles(files, now())];
+  return [judgeNode(nodeVersion), ...fromDatabase, ...fromTemporal, ...fromIssuer, ...judgeGatewayFiles(files, now())];
 }
 
 async function examineDatabase(examination: Examination): Promise<Finding[]> {
