@@ -193,7 +193,15 @@ async function admit(tx: Executor, { nodeId, token, request, claims }: Admission
     throw isControlError(cause) ? denied('tenant-deleted', `the join token is for tenant ${tenantId}, which was deleted`) : cause;
   });
   const hardware = hardwareJson(request.hardware);
-  const created = await insertNodeRow(tx, { id: nodeId, siteId, role, tenantId, hostname: request.hardware?.hostname ?? '', hardware, now });
+  const created = await insertNodeRow(tx, {
+    id: nodeId,
+    siteId,
+    role,
+    tenantId,
+    hostname: request.hardware?.hostname ?? '',
+    hardware,
+    now,
+  });
   const node = await lockNode(tx, nodeId);
   if (node === undefined) throw new ControlError('INTERNAL', `node ${nodeId} is gone`);
   const identityGeneration = created

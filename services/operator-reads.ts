@@ -102,12 +102,10 @@ export async function getCommands(
   { limit, tenants = 'all' }: { readonly limit: number; readonly tenants?: readonly string[] | 'all' },
 ): Promise<CommandView[]> {
   const mine = `$4::text[] is null or c.node_id in (select n.id from nodes n where n.tenant_id = any($4))`;
-  const rows = await db.query<Row>({ text: `${commandSelect} where (c.id = $1 or starts_with(c.id, $2)) and (${mine}) order by c.id limit $3` }, [
-    id,
-    `${id}/`,
-    limit,
-    tenants === 'all' ? null : tenants,
-  ]);
+  const rows = await db.query<Row>(
+    { text: `${commandSelect} where (c.id = $1 or starts_with(c.id, $2)) and (${mine}) order by c.id limit $3` },
+    [id, `${id}/`, limit, tenants === 'all' ? null : tenants],
+  );
   if (rows.length === 0)
     throw new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
   return rows.map(toCommand);

@@ -78,7 +78,17 @@ export async function createJoinToken(options: CreateTokenOptions): Promise<Crea
   const token = sealJoinToken(options.joinEncryption, claims, { trustDomain });
   await db.transaction(async (tx) => {
     await assertTenant(tx, tenantId);
-    await tx.query(insert, [tokenId, secretSha256(secret), siteId, role, nodeId ?? null, actor, instant(now), instant(expiresAt), tenantId]);
+    await tx.query(insert, [
+      tokenId,
+      secretSha256(secret),
+      siteId,
+      role,
+      nodeId ?? null,
+      actor,
+      instant(now),
+      instant(expiresAt),
+      tenantId,
+    ]);
     const details = { site: siteId, role, tenant: tenantId, node: nodeId ?? null, expires: showInstant(expiresAt) };
     await appendAudit(tx, { key: `token/${tokenId}`, actor, action: 'token.create', subject: tokenId, details }, now);
   });
