@@ -52,7 +52,8 @@ export class LeafHasher {
 
   constructor(batchId: string) {
     const id = Buffer.from(batchId, 'utf8');
-    this.#buffer = Buffer.alloc(1 + 4 + id.length + 2 * (4 + longestText) + 4 + hashBytes);
+    this.#buffer = Buffer.allocUnsafe(1 + 4 + id.length + 2 * (4 + longestText) + 4 + hashBytes);
+    this.#buffer[0] = 0;
     this.#buffer.writeUInt32BE(id.length, 1);
     id.copy(this.#buffer, 5);
     this.#batchEnd = 5 + id.length;

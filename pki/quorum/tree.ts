@@ -84,9 +84,9 @@ export function isIncluded({ hash, proof, root, size }: Inclusion): boolean {
 const isPlace = (index: number, size: number): boolean =>
   Number.isSafeInteger(size) && Number.isSafeInteger(index) && index >= 0 && index < size;
 
-/** null when the path is longer or shorter than the tree is high, or holds something that is no hash. */
-function rootAbove(leaf: Buffer, { index, siblings }: Proof, size: number): Buffer | null {
-  let [node, at, last, used] = [leaf, index, size - 1, 0];
+/** null when the path is longer or shorter than the tree is high, or holds something that is no hash. `node` is written over. */
+function rootAbove(node: Buffer, { index, siblings }: Proof, size: number): Buffer | null {
+  let [at, last, used] = [index, size - 1, 0];
   // Halved by division: a 64-bit size does not fit the bit operators.
   for (; last > 0; at = Math.floor(at / 2), last = Math.floor(last / 2)) {
     const isLeft = at % 2 === 0;
@@ -94,15 +94,9 @@ function rootAbove(leaf: Buffer, { index, siblings }: Proof, size: number): Buff
     const sibling = siblings[used];
     if (sibling?.length !== hashBytes) return null;
     used += 1;
-    node = isLeft ? parentOf(node, sibling) : parentOf(sibling, node);
+    pair.set(isLeft ? node : sibling, 1);
+    pair.set(isLeft ? sibling : node, 1 + hashBytes);
+    hashInto(node, 0, pair);
   }
   return used === siblings.length ? node : null;
-}
-
-function parentOf(left: Uint8Array, right: Uint8Array): Buffer {
-  pair.set(left, 1);
-  pair.set(right, 1 + hashBytes);
-  const parent = Buffer.allocUnsafeSlow(hashBytes);
-  hashInto(parent, 0, pair);
-  return parent;
 }
