@@ -227,11 +227,13 @@ export interface HeldCommand {
   readonly generation: number | null;
   /** An encoded BatchProof. */
   readonly proof: Buffer;
+  /** Its leaf names a payload. */
+  readonly isBound: boolean;
 }
 
 const held = {
   name: 'batches-held',
-  text: `select c.id, c.node_id as "nodeId", c.kind, c.body, q.generation, s.proof
+  text: `select c.id, c.node_id as "nodeId", c.kind, c.body, q.generation, s.proof, s.payload_sha256 <> '' as "isBound"
          from command_batch_members m
          join node_commands c on c.id = m.command_id and c.batch_id = m.batch_id
          join node_queue q on q.node_id = c.node_id

@@ -15,6 +15,7 @@ import type { Database, Executor } from '../../drizzle/client.ts';
 import {
   findBatches,
   type HeldCommand,
+  type Release,
   type ReleasedCommand,
   readHeld,
   releaseHeld,
@@ -62,13 +63,25 @@ export async function releaseRange(
   { request, context }: { readonly request: ReleaseRequest; readonly context: ReleaseContext },
 ): Promise<ReleasedRange> {
   const batch = await assertReleasable(db, request.batchId, context);
+  const end = Math.min(request.to, batch.members);
+  const pages = Array.from({ length: Math.max(0, Math.ceil((end - request.from) / pageSize)) }, (_, at) => request.from + at * pageSize);
+  const prepare = (from: number | undefined): Promise<Prepared> => {
+    if (from === undefined) return Promise.resolve(nothing);
+    const prepared = preparePage(db, worker, { batch, from, to: Math.min(from + pageSize, end), deadlineMs: request.deadlineMs, context });
+    // Awaited when its turn comes; when an earlier page fails, nobody waits for it.
+    prepared.catch(() => undefined);
+    return prepared;
+  };
   let released = 0;
-  for (let from = request.from; from < Math.min(request.to, batch.members); from += pageSize) {
-    const to = Math.min(from + pageSize, request.to, batch.members);
-    released += await releasePage(db, worker, { batch, from, to, deadlineMs: request.deadlineMs, context });
+  let next = prepare(pages[0]);
+  for (const at of pages.keys()) {
+    const page = await next;
+    // The next page is read and signed while the database takes this one.
+    next = prepare(pages[at + 1]);
+    released += await movePage(db, page, { batch, context });
     context.onProgress?.(released);
   }
-  return { released, existing: Math.max(0, Math.min(request.to, batch.members) - request.from) - released };
+  return { released, existing: Math.max(0, end - request.from) - released };
 }
 
 async function assertReleasable(db: Executor, batchId: string, { now, trustDomain }: ReleaseContext): Promise<StoredBatch> {
@@ -93,18 +106,34 @@ interface Page {
   readonly context: ReleaseContext;
 }
 
-async function releasePage(db: Database, worker: WorkerKeyProvider, { batch, from, to, deadlineMs, context }: Page): Promise<number> {
+/** Signed, and not moved yet; null: nothing was held there. */
+interface Prepared {
+  readonly release: Release | null;
+}
+
+const nothing: Prepared = Object.freeze({ release: null });
+
+async function preparePage(db: Database, worker: WorkerKeyProvider, { batch, from, to, deadlineMs, context }: Page): Promise<Prepared> {
   const held = await readHeld(db, { batchId: batch.id, from, to });
-  if (held.length === 0) return 0;
+  if (held.length === 0) return nothing;
   const key = await worker.current();
   const deadline = Math.min(deadlineMs, batch.notAfterMs);
   const commands = await Promise.all(
     held.flatMap((row) => (row.generation === null ? [] : [sign(key, row, { batch, deadline, generation: row.generation, context })])),
   );
+  return { release: { batchId: batch.id, commands, signerRoot: key.rootId, signerNotAfter: key.notAfter, deadline } };
+}
+
+async function movePage(
+  db: Database,
+  { release }: Prepared,
+  { batch, context }: { readonly batch: StoredBatch; readonly context: ReleaseContext },
+): Promise<number> {
+  if (release === null) return 0;
   const moved = await db.transaction(async (tx) => {
     // Under the batch's lock: a cancellation that came first is seen, one that comes later finds them in their logs.
     assertApproved((await shareBatch(tx, batch.id)) ?? batch, context.now);
-    return releaseHeld(tx, { batchId: batch.id, commands, signerRoot: key.rootId, signerNotAfter: key.notAfter, deadline });
+    return releaseHeld(tx, release);
   });
   if (moved.length > 0) context.poke?.([...new Set(moved.map(({ nodeId }) => nodeId))]);
   return moved.length;
@@ -147,8 +176,8 @@ function assertInScope(row: HeldCommand, body: CommandBody, { id, root, size }: 
   if (payload === undefined || message === undefined) throw differs(row, 'has no payload that decodes');
   const subject = batchSubject({ nodeId, kind, payload: message });
   const proof = decodeProof(row.proof);
-  const isLeaf = (payloadSha256: Uint8Array): boolean =>
-    isIncluded({ hash: leafHash(id, { subject, kind, payloadSha256 }), proof, root, size });
-  if (!isLeaf(sha256(payload.value)) && !isLeaf(new Uint8Array(0)))
+  // Which of the two leaves it is the row says; that it is one, the proof.
+  const payloadSha256 = row.isBound ? sha256(payload.value) : new Uint8Array(0);
+  if (!isIncluded({ hash: leafHash(id, { subject, kind, payloadSha256 }), proof, root, size }))
     throw differs(row, `(${kind} on ${subject}) is not the leaf that its proof is of`);
 }
