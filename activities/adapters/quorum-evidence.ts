@@ -88,7 +88,10 @@ export const createApproverSetEvidence = (options: QuorumEvidenceOptions): Appro
       publishedVersion: (await publishedTrust(db))?.version ?? 0,
       fleet: await approverSetsHeld(db),
       overrides: (await readOverrides(db, rotationId)).map(({ kind, subject, actor: by, reason, at }) => ({
-        ...{ kind, subject, actor: by, reason },
+        kind,
+        subject,
+        actor: by,
+        reason,
         at: Math.floor(at),
       })),
     });

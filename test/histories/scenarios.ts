@@ -75,7 +75,7 @@ async function startChange(stage: Stage): Promise<WorkflowHandle> {
     epoch: 2,
     approvers: next.approverKeys.map(({ spki }) => Buffer.from(spki).toString('base64')),
     threshold: 1,
-    signatures: await Promise.all(setSigners.map((by) => approveSet(by, next, 2))),
+    signatures: await Promise.all(setSigners.map((by) => approveSet(by, next, { epoch: 2 }))),
   };
   return stage.client.workflow.start('rotateApproverSet', { workflowId: workflowIds.rotateApproverSet, taskQueue: taskQueues.control, args: [{ ...words, change }] });
 }

@@ -136,11 +136,9 @@ describe('batches: workflow, services and database', function () {
     await untilBatch(handle, ({ waitsFor }) => waitsFor !== '');
     assert.equal((await inLogs(batchId)).length, 2);
     assert.equal((await handle.query(messages.status)).released, 3, 'the one that was cancelled has ended');
-    let over = false;
-    const ended = handle.result().finally(() => {
-      over = true;
-    });
-    while (!over) {
+    const ended = handle.result();
+    const isRunning = async (): Promise<boolean> => (await handle.describe()).status.name === 'RUNNING';
+    while (await isRunning()) {
       assert.ok((await inLogs(batchId)).length <= 2, 'never more than a wave');
       await endAll(batchId, 2);
       await new Promise((resolve) => setTimeout(resolve, 100));

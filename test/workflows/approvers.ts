@@ -47,8 +47,11 @@ export const approveOverride = async (
 ): Promise<Encoded> =>
   encoded(await signEnvelope(signerFromPrivateKey(by.privateKey), 'rotation-override', [rotationId, kind, subject, reason, domain]));
 
-export const approveSet = async (by: TestApprover, quorum: QuorumFields, epoch: number, domain = trustDomain): Promise<Encoded> =>
-  encoded(await signApproverSet(signerFromPrivateKey(by.privateKey), { epoch, quorum, trustDomain: domain }));
+export const approveSet = async (
+  by: TestApprover,
+  quorum: QuorumFields,
+  { epoch, domain = trustDomain }: { epoch: number; domain?: string },
+): Promise<Encoded> => encoded(await signApproverSet(signerFromPrivateKey(by.privateKey), { epoch, quorum, trustDomain: domain }));
 
 export const approveBatchFacts = async (by: TestApprover, facts: Parameters<typeof signApproval>[1]): Promise<Encoded> =>
   encoded(await signApproval(signerFromPrivateKey(by.privateKey), facts));

@@ -73,10 +73,7 @@ describe('overrides and the approver set', function () {
   }
 
   it('H-08 a signature made for another deployment is none here', async () => {
-    const signed = [
-      await sign(ann, { ...words, domain: 'staging.example' } as typeof words),
-      await sign(bob, { ...words, domain: 'staging.example' } as typeof words),
-    ];
+    const signed = [await sign(ann, { ...words, domain: 'staging.example' }), await sign(bob, { ...words, domain: 'staging.example' })];
     assert.match(await refusal(twoOfThree, signed), /0 hold/);
   });
 

@@ -31,7 +31,7 @@ async function changeOf(
     threshold: set.approverThreshold,
     tiers: [],
     unbatchedPerHour: 0,
-    signatures: await Promise.all(signers.map((by) => approveSet(by, set, epoch))),
+    signatures: await Promise.all(signers.map((by) => approveSet(by, set, { epoch }))),
   };
 }
 
@@ -152,7 +152,7 @@ describe('rotateApproverSet', function () {
     const world = new ApproverWorld(held);
     const change = {
       ...(await changeOf(next, [])),
-      signatures: await Promise.all([bob, cho].map((by) => approveSet(by, next, 2, 'staging.example'))),
+      signatures: await Promise.all([bob, cho].map((by) => approveSet(by, next, { epoch: 2, domain: 'staging.example' }))),
     };
     assert.match(await refusedBy(await begin(world, change)), /0 of 2 approvers of the current set signed it$/);
   });

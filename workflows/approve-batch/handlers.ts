@@ -53,8 +53,11 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
   listen(messages.approvalRecorded, 'Look at the database again', () => {
     if (run.pending && run.nudge()) wake();
   });
-  for (const as of ['cancel', 'reject'] as const) {
-    listen(messages[as], `${as} the batch {actor, reason}; what is held is cancelled, what went out is not`, (value) => {
+  for (const [as, signal] of [
+    ['cancel', messages.cancel],
+    ['reject', messages.reject],
+  ] as const) {
+    listen(signal, `${as} the batch {actor, reason}; what is held is cancelled, what went out is not`, (value) => {
       const words = messages.parseBatchWords(as, value);
       if (as === 'reject') run.assertWaits('reject');
       run.ending ??= { ...words, as: as === 'reject' ? 'rejected' : 'cancelled' };

@@ -83,7 +83,7 @@ export const approveSignal = defineSignal<[ApprovalMessage]>('approveSignal');
 export const reject = defineSignal<[Signed]>('reject');
 export const cancel = defineSignal<[Signed]>('cancel');
 /** Says that something changed in the database; a lost one costs the time until the next look. */
-export const approvalRecorded = defineSignal<[]>('approvalRecorded');
+export const approvalRecorded = defineSignal('approvalRecorded');
 
 export const staticSummary = 'Hold a batch of destructive commands until it is approved, then release it in waves';
 

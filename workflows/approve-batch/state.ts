@@ -106,22 +106,7 @@ export class BatchRun {
 
   status(): BatchStatus {
     const { batchId, phase, since, facts, counts, waitsFor, outcome } = this;
-    return {
-      batchId,
-      phase,
-      since,
-      state: facts?.state ?? null,
-      reason: facts?.reason ?? '',
-      root: facts?.root ?? '',
-      size: facts?.size ?? 0,
-      required: facts?.required ?? 0,
-      approvals: facts?.approvals ?? [],
-      notAfter: facts?.notAfter ?? null,
-      proposedBy: facts?.proposedBy ?? '',
-      ...progressOf(counts),
-      waitsFor,
-      outcome,
-    };
+    return { batchId, phase, since, ...shownOf(facts), ...progressOf(counts), waitsFor, outcome };
   }
 
   result(failures: readonly BatchFailure[]): BatchResult {
@@ -134,6 +119,23 @@ export class BatchRun {
       failures,
     };
   }
+}
+
+const unknownYet = Object.freeze({
+  state: null,
+  reason: '',
+  root: '',
+  size: 0,
+  required: 0,
+  approvals: [],
+  notAfter: null,
+  proposedBy: '',
+});
+
+function shownOf(facts: BatchFacts | null): Pick<BatchStatus, keyof typeof unknownYet> {
+  if (facts === null) return unknownYet;
+  const { state, reason, root, size, required, approvals, notAfter, proposedBy } = facts;
+  return { state, reason, root, size, required, approvals, notAfter, proposedBy };
 }
 
 const succeeded = 'done';

@@ -58,7 +58,7 @@ const setFacts = async (changes: Partial<ApproverSetEvidence> = {}): Promise<App
   actor: 'ann',
   from: setInEvidence(held),
   to: setInEvidence(next),
-  signatures: [await approveSet(bob, next, 2), await approveSet(cho, next, 2)],
+  signatures: [await approveSet(bob, next, { epoch: 2 }), await approveSet(cho, next, { epoch: 2 })],
   publishedVersion: 7,
   fleet: [{ nodeId: 'node-1', epoch: 2, sha256: digestInEvidence(setInEvidence(next)) }],
   overrides: [],
@@ -105,7 +105,11 @@ describe('evidence of a quorum', () => {
   it('H-17 of a change: the old threshold, the new one, and what every machine enforced', async () => {
     assert.deepEqual(await verdictOf(await setFacts()), []);
     assert.match(
-      String(await verdictOf(await setFacts({ signatures: [await approveSet(bob, next, 2), await approveSet(dee, next, 2)] }))),
+      String(
+        await verdictOf(
+          await setFacts({ signatures: [await approveSet(bob, next, { epoch: 2 }), await approveSet(dee, next, { epoch: 2 })] }),
+        ),
+      ),
       /keys: 1 of 2 approvers of the current set/,
     );
     const behind = { fleet: [{ nodeId: 'node-1', epoch: 1, sha256: digestInEvidence(setInEvidence(held)) }] };

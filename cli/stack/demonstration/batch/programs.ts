@@ -10,18 +10,25 @@ const entry = entryOf('cli/main');
 const longestRunMs = 2 * minute;
 
 /** @returns what it wrote to standard output; @throws UNAVAILABLE with its last words when it fails */
-export const runOurs = (stack: Stack, args: readonly string[]): Promise<string> =>
-  run('better-compute', process.execPath, [...entry.args, ...args], {
-    BETTER_COMPUTE_HOME: stack.home.root,
-    BETTER_COMPUTE_TRUST_DOMAIN: stack.facts.trustDomain,
-  });
+export function runOurs(stack: Stack, args: readonly string[]): Promise<string> {
+  const env = { BETTER_COMPUTE_HOME: stack.home.root, BETTER_COMPUTE_TRUST_DOMAIN: stack.facts.trustDomain };
+  return run({ name: 'better-compute', file: process.execPath, env }, [...entry.args, ...args]);
+}
 
-export const runTemporal = async (stack: Stack, args: readonly string[]): Promise<string> =>
-  run('temporal', await findTemporal(), args, { TEMPORAL_CONFIG_FILE: stack.home.temporalProfile });
+export async function runTemporal(stack: Stack, args: readonly string[]): Promise<string> {
+  const env = { TEMPORAL_CONFIG_FILE: stack.home.temporalProfile };
+  return run({ name: 'temporal', file: await findTemporal(), env }, args);
+}
 
-async function run(name: string, program: string, args: readonly string[], env: Readonly<Record<string, string>>): Promise<string> {
+interface Program {
+  readonly name: string;
+  readonly file: string;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+async function run({ name, file, env }: Program, args: readonly string[]): Promise<string> {
   const { PATH, HOME } = process.env;
-  const child = spawn(program, args, {
+  const child = spawn(file, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...(PATH === undefined ? {} : { PATH }), ...(HOME === undefined ? {} : { HOME }), ...env },
     timeout: longestRunMs,
