@@ -27,7 +27,12 @@ describe('over a real Temporal server', function () {
     temporal = await sharedTemporal();
   });
   afterEach(async () => {
-    for (const id of [workflowIds.rotateCommandRoot, workflowIds.revokeIdentity('node-1'), workflowIds.runCommand('once')]) {
+    for (const id of [
+      workflowIds.rotateCommandRoot,
+      workflowIds.revokeIdentity('node-1'),
+      workflowIds.revokeSshCertificate('4711'),
+      workflowIds.runCommand('once'),
+    ]) {
       await temporal.client.workflow
         .getHandle(id)
         .terminate('the test is over')
@@ -152,6 +157,8 @@ describe('over a real Temporal server', function () {
       workflows.startRevoke({ nodeId: 'node-1', ...words }),
       refusal('INVALID_STATE', /^workflow node\/node-1\/revoke is already running$/),
     );
+    const takenBack = await workflows.startSshRevoke({ serial: '4711', ...words });
+    assert.equal(takenBack.workflowId, workflowIds.revokeSshCertificate('4711'));
     const started = await workflows.startCommands({
       unique: 'once',
       kind: 'inventory.refresh',
