@@ -11,7 +11,7 @@
 import { commandStates } from '../../domain/commands/states.ts';
 import { type Database, type Executor, instant, instantOrNull } from '../client.ts';
 
-export { type DeliveryCursor, type OwnedCursor, type QueuedCommand, readOpenCommands, readOwnedCommands } from './open-commands.ts';
+export { type QueuedCommand, readOpenCommands, readOwnedCommands } from './open-commands.ts';
 
 const cancelled = {
   name: 'dispatch-cancelled',

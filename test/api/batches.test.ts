@@ -290,7 +290,9 @@ describe('batches over the api', function () {
     const page = (token: string) => fetch(`${api.url}/console/batches/${body.batchId}`, { headers: { cookie: `bc_console=${token}` } });
     const mine = await page(operatorToken);
     assert.equal(mine.status, 200);
-    assert.match(await mine.text(), /shown on a page/);
+    const text = await mine.text();
+    assert.match(text, /shown on a page/);
+    assert.match(text, /berlin/, 'its site');
     const theirs = await page(await person());
     assert.equal(theirs.status, 404);
   });
