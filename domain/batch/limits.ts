@@ -21,9 +21,6 @@ export const maxReasonLength = 500;
 /** From creation to the end of the window: of a request (BAT-044), and of a batch that a module of the server makes (A-PKI-28). */
 export const batchWindow = Object.freeze({ minMs: 60 * second, maxMs: 72 * hour, defaultMs: day, moduleMaxMs: 720 * hour });
 
-/** The machines' count of destructive commands outside of batches (DMN-017). */
-export const unbatchedWindowMs = hour;
-
 /** Control characters, and the marks that turn the direction of a text: what could make a line read as another one. */
 const deceptive = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|\p{Surrogate}/u;
 

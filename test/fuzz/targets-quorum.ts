@@ -1,5 +1,5 @@
 /** What approvers and machines read of a batch: proofs and approvals from the wire, approver sets in a bundle, pages and exported scopes. */
-import { generateKeyPairSync } from 'node:crypto';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { parseBatch, parsePage } from '../../cli/batch/document.ts';
 import { operationsOf } from '../../cli/batch/operations.ts';
@@ -81,21 +81,21 @@ export async function quorumTargets(): Promise<Target[]> {
 }
 
 function pageTargets(): Target[] {
-  const value = Buffer.from(encodeMessage(NodeRebootSchema, create(NodeRebootSchema, { reason: 'kernel' }), 'leafPayload')).toString(
-    'base64',
-  );
+  const value = Buffer.from(encodeMessage(NodeRebootSchema, create(NodeRebootSchema, { reason: 'kernel' }), 'leafPayload'));
+  const payloadSha256 = createHash('sha256').update(value).digest();
+  const scope = createScope('bat_1', [{ subject: 'node_1', kind: 'node.reboot', payloadSha256 }]);
   const leaf = {
     index: 0,
     subject: 'node_1',
     kind: 'node.reboot',
-    payloadSha256: '',
-    payload: { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.NodeReboot', value },
+    payloadSha256: payloadSha256.toString('hex'),
+    payload: { typeUrl: 'type.googleapis.com/bettercompute.agent.v1.NodeReboot', value: value.toString('base64') },
   };
   const batch = {
     id: 'bat_1',
     state: 'pending',
     reason: 'kernel',
-    root: 'ab'.repeat(32),
+    root: scope.root.toString('hex'),
     size: 1,
     notAfterMs: now + 1_000,
     trustDomain,
@@ -117,7 +117,7 @@ function pageTargets(): Target[] {
     {
       name: 'scope-page',
       maxBytes: small,
-      seeds: [bytesOf(JSON.stringify({ leaves: [{ ...leaf, payload: undefined }], next: null }))],
+      seeds: [bytesOf(JSON.stringify({ leaves: [leaf], next: null }))],
       mutators: json,
       run: (input) => operationsOf(parsePage(read(input)).leaves),
     },

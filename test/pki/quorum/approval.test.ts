@@ -183,7 +183,7 @@ describe('counting approvers', () => {
     const good = await sign(alice);
     const broken = { ...good, sig: Uint8Array.from(good.sig, (byte, i) => (i === 40 ? byte ^ 1 : byte)) };
     const behind = (count: number): number =>
-      countApprovers({ quorum, facts, signatures: [...Array<Signature>(count).fill(broken), good] }).kids.length;
+      countApprovers({ quorum, facts, signatures: [...Array.from({ length: count }, () => broken), good] }).kids.length;
     assert.deepEqual([behind(3), behind(4)], [1, 0]);
   });
 
