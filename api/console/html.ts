@@ -5,6 +5,8 @@
  * What a person reads before signing must be what is stored: characters that a screen hides, or that turn a line around, are written
  * out by their code points.
  */
+import { ControlError } from '../../domain/errors.ts';
+
 export interface Html {
   readonly html: string;
 }
@@ -32,9 +34,12 @@ export const escapeHtml = (text: string): string =>
 
 function written(value: Value): string {
   if (value === null) return '';
-  if (typeof value === 'object' && 'html' in value && made.has(value)) return value.html;
-  if (Array.isArray(value)) return value.map(written).join('');
-  return escapeHtml(String(value));
+  if (typeof value === 'string' || typeof value === 'number') return escapeHtml(String(value));
+  if ('html' in value) {
+    if (made.has(value)) return value.html;
+    throw new ControlError('INTERNAL', 'a page was given an object that only looks like HTML');
+  }
+  return value.map(written).join('');
 }
 
 /** A tagged template. null writes nothing, a list one after another. */

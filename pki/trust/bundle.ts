@@ -29,13 +29,7 @@ export interface PublishedSet extends QuorumFields {
   readonly changes?: readonly QuorumFields[];
 }
 
-export function buildTrustBundle({
-  version,
-  trustDomain,
-  roots,
-  removed,
-  quorum = noQuorum as PublishedSet,
-}: BuildTrustBundleOptions): TrustBundle {
+export function buildTrustBundle({ version, trustDomain, roots, removed, quorum = noQuorum }: BuildTrustBundleOptions): TrustBundle {
   return create(TrustBundleSchema, {
     version: BigInt(version),
     trustDomain,

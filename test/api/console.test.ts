@@ -132,7 +132,7 @@ describe('the console', () => {
 
   it('trusts no object that only looks like a piece of HTML', () => {
     const forged = JSON.parse('{"html":"<script>"}') as ReturnType<typeof html>;
-    assert.equal(html`<p>${forged}</p>`.html, '<p>[object Object]</p>');
+    assert.throws(() => html`<p>${forged}</p>`, /only looks like HTML/);
     assert.equal(html`<p>${html`<b>${'<'}</b>`}${['a', 1, null]}</p>`.html, '<p><b>&lt;</b>a1</p>');
   });
 });

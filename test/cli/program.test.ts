@@ -52,7 +52,18 @@ describe('the command tree', () => {
     );
     assert.deepEqual(
       mandatory.map(({ path }) => path),
-      ['rotation pause', 'rotation force', 'rotation exclude', 'rotation abort', 'nodes revoke', 'nodes delete', 'batch sign-override', 'batch create', 'batch cancel', 'ssh revoke'],
+      [
+        'rotation pause',
+        'rotation force',
+        'rotation exclude',
+        'rotation abort',
+        'nodes revoke',
+        'nodes delete',
+        'batch sign-override',
+        'batch create',
+        'batch cancel',
+        'ssh revoke',
+      ],
     );
   });
 
