@@ -117,7 +117,7 @@ describe('approveBatch: a writer of the namespace', function () {
         state: 'approved',
         endedBecause: '',
         reason: '',
-        root: '',
+        root: 'a1'.repeat(32),
         size: 2,
         required: 0,
         approvals: [],

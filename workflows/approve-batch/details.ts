@@ -14,13 +14,13 @@ const texts: Readonly<Record<Phase, string>> = Object.freeze({
 });
 
 export function describeBatch(status: BatchStatus): string {
-  const { phase, since, batchId, outcome } = status;
+  const { phase, since, batchId, outcome, state } = status;
   return [
     `**${outcome ?? phase}** since ${showInstant(since)}: ${texts[phase]}`,
     ...describeWhat(status),
     ...describeApprovals(status),
     ...describeProgress(status),
-    ...(phase === 'waiting-approvals' ? howToApprove(status) : []),
+    ...(phase === 'waiting-approvals' && state !== null ? howToApprove(status) : []),
     `- look at it: \`better-compute batch show ${batchId}\``,
   ].join('\n');
 }

@@ -91,6 +91,8 @@ export const staticSummary = 'Hold a batch of destructive commands until it is a
 export const leavesKept = 200;
 export const longestBatchId = 128;
 
+/** It stands in lines that people copy into a shell: nothing that a shell reads, and no flag. */
+const idShape = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const kidShape = /^[0-9a-f]{64}$/;
 /** 64 bytes make 86 characters; the last carries two bits, so only A, Q, g and w can stand there. */
 const sigShape = /^[A-Za-z0-9_-]{85}[AQgw]$/;
@@ -124,6 +126,7 @@ export function parseBatchWords(what: 'cancel' | 'reject', value: unknown): Sign
 export function parseApproveBatch(value: unknown): ApproveBatchInput {
   const shape = new Shape('approveBatch', value, ['batchId']);
   const message = { batchId: shape.text('batchId', longestBatchId) };
+  if (message.batchId !== '' && !idShape.test(message.batchId)) shape.problem('batchId must be letters, digits, ".", "_" and "-"');
   shape.done();
   return message;
 }

@@ -148,14 +148,29 @@ export function progressOf(counts: BatchCounts | null): Pick<BatchStatus, 'relea
 }
 
 const states = ['pending', 'approved', 'expired', 'cancelled'];
+const hash = /^[0-9a-f]{64}$/;
 
+const approvalsKept = 10_000;
+const latest = 8.64e15;
+const isInstant = (value: unknown): value is number => Number.isInteger(value) && Math.abs(value as number) <= latest;
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+
+const isApprovals = (value: unknown): boolean =>
+  Array.isArray(value) &&
+  value.length <= approvalsKept &&
+  value.every((one: unknown) => isRecord(one) && typeof one['kid'] === 'string' && hash.test(one['kid']) && isInstant(one['at']));
+
+/** Everything that is shown, and copied from there into a shell, has the form that ours has. */
 const isFacts = (value: unknown): value is BatchFacts =>
   isRecord(value) &&
   typeof value['batchId'] === 'string' &&
   states.includes(value['state'] as string) &&
-  Array.isArray(value['approvals']) &&
-  ['required', 'size', 'notAfter'].every((name) => typeof value[name] === 'number') &&
-  ['reason', 'root', 'endedBecause', 'createdBy', 'proposedBy'].every((name) => typeof value[name] === 'string');
+  isApprovals(value['approvals']) &&
+  ['required', 'size'].every((name) => isCount(value[name])) &&
+  isInstant(value['notAfter']) &&
+  typeof value['root'] === 'string' &&
+  hash.test(value['root']) &&
+  ['reason', 'endedBecause', 'createdBy', 'proposedBy'].every((name) => typeof value[name] === 'string');
 
 const isCounts = (value: unknown): value is BatchCounts =>
   isRecord(value) && ['total', 'held', 'open'].every((name) => typeof value[name] === 'number') && isRecord(value['states']);
