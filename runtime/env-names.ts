@@ -53,6 +53,7 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_LOG_LEVEL: { summary: 'trace, debug, info, warn, error or fatal' },
   BETTER_COMPUTE_TRUST_DOMAIN: { summary: 'trust domain of the deployment' },
   BETTER_COMPUTE_APPROVER_KEYS: { summary: 'public keys of the approvers: .pub files of batch keygen, comma-separated' },
+  BETTER_COMPUTE_APPROVER_PASSPHRASE: { summary: 'opens an encrypted approver key', secret: true },
   BETTER_COMPUTE_APPROVER_THRESHOLD: { summary: 'how many of the approvers must sign; required with their keys' },
   BETTER_COMPUTE_UNBATCHED_PER_HOUR: { summary: 'destructive commands that a machine runs in an hour without a batch (default 0)' },
   BETTER_COMPUTE_APPROVER_SET_SIGNATURES: { summary: 'files of batch sign-approvers for a changed approver set, comma-separated' },

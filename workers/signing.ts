@@ -89,7 +89,7 @@ interface Signing {
 
 /** Every row of the queue's boundary, over the database and the running bundle. */
 function signingActivities({ times, workload, tlsFolder }: SigningConfig, { db, running, worker, poke }: Signing): Activities[] {
-  const resign = createResigner({ db, worker });
+  const resign = createResigner({ db, worker, bundle: running.current });
   const trustDomain = (): string => running.current().trustDomain;
   const access = createAccess({ db, worker, bundle: running.current });
   return [

@@ -92,10 +92,17 @@ export function createCommandRoots({ db, running }: Pick<DatabasePorts, 'db'> & 
   };
 }
 
-export const createResigner = ({ db, worker }: Pick<DatabasePorts, 'db'> & { worker: WorkerKeyProvider }): ResignPort => ({
+interface ResignerOptions extends Pick<DatabasePorts, 'db'> {
+  readonly worker: WorkerKeyProvider;
+  readonly bundle: () => bundles.PkiBundle;
+}
+
+export const createResigner = ({ db, worker, bundle }: ResignerOptions): ResignPort => ({
   signAgain: async (input) => {
     try {
-      return await resignCommands({ db, worker, ...input });
+      const roots = [...bundle().commandRootsById.values()].map((root) => root.certificate.der);
+      const { commands, specs } = await resignCommands({ db, worker, roots, now: await databaseNow(db), ...input });
+      return { commands, specs };
     } catch (error) {
       if (!(error instanceof ControlError) || error.details['reason'] !== 'signs-under-root') throw error;
       // This process has not taken the switched bundle yet: soon, not never.

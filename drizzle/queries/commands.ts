@@ -191,11 +191,13 @@ export async function releaseDueCommands(db: Executor, input: { readonly now: nu
 export interface ResignCandidate {
   readonly id: string;
   readonly body: Uint8Array;
+  /** An encoded Signature. */
+  readonly signature: Uint8Array;
 }
 
 const candidates = {
   name: 'commands-resign-read',
-  text: `select id, body from node_commands where state < 2 and id > $1 and not_before < 'infinity'
+  text: `select id, body, signature from node_commands where state < 2 and id > $1 and not_before < 'infinity'
            and (signer_root = $2 or signer_not_after < $3 or ($5 and not ${isPublished('signer_root')})) order by id limit $4`,
 };
 

@@ -36,6 +36,7 @@ describe('runtime/env-names', () => {
       'BETTER_COMPUTE_CODEC_KEY',
       'BETTER_COMPUTE_DATABASE_URL',
       'BETTER_COMPUTE_OPERATOR_TOKEN',
+      'BETTER_COMPUTE_APPROVER_PASSPHRASE',
     ]);
   });
 });

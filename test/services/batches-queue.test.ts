@@ -255,7 +255,7 @@ describe('commands of a batch', () => {
     const request = rebootIn('n10', { batchId, deadlineMs: start + minute });
     await enqueueAll(used.db, [request]);
     const worker = await batchWorker(used.db);
-    await resignCommands({ db: used.db, worker, expiringBefore: start + 1_000 * hour, underUnpublished: true });
+    await resignCommands({ db: used.db, worker, roots: [], now: start, expiringBefore: start + 1_000 * hour, underUnpublished: true });
     await reconcileCommands(used.db, { now: start + 30 * hour });
     await expireCommands(used.db, { now: start + 30 * hour });
     const row = await stored(request.id);

@@ -1,11 +1,24 @@
 import assert from 'node:assert/strict';
+import { toBinary } from '@bufbuild/protobuf';
+import { commandStates } from '../../domain/commands/states.ts';
 import { day, hour } from '../../domain/time.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
 import { findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { addCommandRoot, createBundle, nextGeneration, type PkiBundle, switchCommandRoot } from '../../pki/bundle/index.ts';
-import { desiredStateFromStored, parseSignature, verifyDesiredState, verifyIntent } from '../../pki/envelope/index.ts';
+import {
+  createWorkerKey,
+  desiredStateFromStored,
+  parseSignature,
+  signCommand,
+  verifyDesiredState,
+  verifyIntent,
+} from '../../pki/envelope/index.ts';
+import { createSerial } from '../../pki/x509/index.ts';
+import { SignatureSchema } from '../../proto/index.ts';
 import { cancelCommand, countSignedUnder, enqueueCommands, resignCommands } from '../../services/command-queue.ts';
 import { writeNodeSpec } from '../../services/desired-state.ts';
+import { registerWait, takeDueCompletions } from '../../services/outbox.ts';
+import type { ResignOptions } from '../../services/resign.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, command, keyring, refused, t0, testBundle, trustDomain } from './support.ts';
@@ -69,6 +82,14 @@ describe('signing again', () => {
     bundle = old;
     worker = await keyring(used.db, { bundle: () => bundle, now: () => now });
   });
+  const resign = (options: Partial<ResignOptions>) =>
+    resignCommands({
+      db: used.db,
+      worker,
+      roots: [...bundle.commandRootsById.values()].map((root) => root.certificate.der),
+      now,
+      ...options,
+    });
 
   it('H-05 signs what waits under the new root: bodies stay byte for byte, ended commands stay as they are', async () => {
     const commands = [];
@@ -85,20 +106,15 @@ describe('signing again', () => {
     const oldRoot = old.commandSigning!.id;
     assert.equal(await countSignedUnder(used.db, oldRoot), 25);
 
-    await assert.rejects(
-      resignCommands({ db: used.db, worker, underRoot: oldRoot }),
-      refused('INVALID_STATE', /still signs under root/, 'signs-under-root'),
-    );
+    await assert.rejects(resign({ underRoot: oldRoot }), refused('INVALID_STATE', /still signs under root/, 'signs-under-root'));
     bundle = next;
     const seen: number[] = [];
-    const resigned = await resignCommands({
-      db: used.db,
-      worker,
+    const resigned = await resign({
       underRoot: oldRoot,
       pageSize: 10,
       onProgress: (done) => void seen.push(done),
     });
-    assert.deepEqual(resigned, { commands: 24, specs: 1 });
+    assert.deepEqual(resigned, { commands: 24, specs: 1, withdrawn: 0 });
     assert.deepEqual(seen, [10, 20, 24, 25]);
     assert.equal(await countSignedUnder(used.db, oldRoot), 0);
 
@@ -129,18 +145,70 @@ describe('signing again', () => {
       nodeId: 'resign-00',
       required: true,
     });
-    assert.deepEqual(await resignCommands({ db: used.db, worker, underRoot: oldRoot }), { commands: 0, specs: 0 });
+    assert.deepEqual(await resign({ underRoot: oldRoot }), { commands: 0, specs: 0, withdrawn: 0 });
   });
 
   it('H-05 signs again what would outlive its signer, and ends although the new signer ends as soon', async () => {
     const first = await worker.current();
-    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter }), { commands: 0, specs: 0 });
-    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1, pageSize: 7 }), {
+    assert.deepEqual(await resign({ expiringBefore: first.notAfter }), { commands: 0, specs: 0, withdrawn: 0 });
+    assert.deepEqual(await resign({ expiringBefore: first.notAfter + 1, pageSize: 7 }), {
       commands: 24,
       specs: 1,
+      withdrawn: 0,
     });
     now = t0 + 15 * hour;
-    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1 }), { commands: 24, specs: 1 });
-    assert.deepEqual(await resignCommands({ db: used.db, worker, expiringBefore: first.notAfter + 1 }), { commands: 0, specs: 0 });
+    assert.deepEqual(await resign({ expiringBefore: first.notAfter + 1 }), { commands: 24, specs: 1, withdrawn: 0 });
+    assert.deepEqual(await resign({ expiringBefore: first.notAfter + 1 }), { commands: 0, specs: 0, withdrawn: 0 });
+  });
+
+  it('H-05 signs nothing again that was edited in the database: it is withdrawn, and the trail says so', async () => {
+    now = t0 + 15 * hour;
+    const nodes = ['edited', 'swapped', 'strange', 'kept'];
+    for (const id of nodes) await addNode(used.db, id);
+    const commands = nodes.map((id) => ({ ...command(id), deadlineMs: now + hour }));
+    await enqueueCommands({ db: used.db, worker, trustDomain, now, commands });
+    const [edited, swapped, strange, kept] = commands.map(({ id }) => id) as [string, string, string, string];
+    const run = (text: string, values: readonly unknown[]) => used.db.query({ text }, values);
+    await run(`update node_commands set body = set_byte(body, 3, get_byte(body, 3) # 1) where id = $1`, [edited]);
+    await run(`update node_commands c set body = o.body from node_commands o where c.id = $1 and o.id = $2`, [swapped, kept]);
+    // As valid as can be, by a key that no root of ours certified.
+    const foreign = await createBundle({ trustDomain, now: t0 - day });
+    const root = foreign.commandSigning!;
+    const other = await createWorkerKey({
+      root: { certificate: root.certificate.der, signer: root.signer() },
+      now,
+      lifetimeMs: hour,
+      serial: createSerial(),
+    });
+    const [row] = [...(await readCommands(used.db, [strange])).values()];
+    const signature = toBinary(SignatureSchema, await signCommand(other, row!.body));
+    await run(`update node_commands set signature = $2 where id = $1`, [strange, signature]);
+    await writeNodeSpec({ db: used.db, worker, trustDomain, nodeId: 'edited', spec: { daemon: { statusIntervalSeconds: 9 } }, now });
+    await run(`update nodes set spec_body = spec_body || '\\x00'::bytea where id = 'edited'`, []);
+    await registerWait(used.db, { commandId: edited, workflowId: 'w', runId: 'r', activityId: 'a', now });
+
+    const { notAfter } = await worker.current();
+    const again = await resign({ expiringBefore: notAfter + 1 });
+    assert.equal(again.withdrawn, 4);
+    const after = await readCommands(used.db, [edited, swapped, strange, kept]);
+    assert.deepEqual(
+      [edited, swapped, strange, kept].map((id) => after.get(id)?.state),
+      [commandStates.cancelled, commandStates.cancelled, commandStates.cancelled, commandStates.open],
+    );
+    assert.match(after.get(strange)?.rejectReason ?? '', /^not signed again: .*none of the 2 held roots$/);
+    const spec = (await findStoredSpec(used.db, 'edited'))!;
+    assert.deepEqual([spec.body, spec.signature, spec.spec], [null, null, {}]);
+    const trail = await used.db.query<{ action: string; subject: string }>({
+      text: `select action, subject from audit_events where action like '%.withdrawn' order by action, subject`,
+    });
+    assert.deepEqual(
+      trail.map(({ action, subject }) => [action, subject]),
+      [...[edited, strange, swapped].sort().map((id) => ['command.withdrawn', id]), ['node.spec.withdrawn', 'edited']],
+    );
+    assert.deepEqual(
+      (await takeDueCompletions(used.db, { now, limit: 5 })).map(({ commandId }) => commandId),
+      [edited],
+    );
+    assert.equal((await resign({ expiringBefore: notAfter + 1 })).withdrawn, 0);
   });
 });
