@@ -1,10 +1,16 @@
-/** Text for people: columns, times. Machines get --json. */
+/**
+ * Text for people: columns, times. Machines get --json. What stands in a cell was often written by somebody else (a machine's error, the
+ * reason of a cancellation): one line, and nothing in it that a terminal obeys or does not show.
+ */
 import { about } from '../domain/rotation/gates.ts';
 import { showInstant } from '../domain/time.ts';
 
+const obeyed = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
+const plain = (text: string): string => text.replace(obeyed, (found) => `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`);
+
 /** Aligned columns under a heading; the last column is not padded. */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [heading, ...rows];
+  const all = [heading, ...rows.map((row) => row.map(plain))];
   const widths = heading.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
   return all
     .map((row) =>
@@ -19,7 +25,7 @@ export function table(heading: readonly string[], rows: readonly (readonly strin
 /** Name and value, one a line. */
 export function facts(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(...rows.map(([name]) => name.length));
-  return rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`).join('\n');
+  return rows.map(([name, value]) => `${name.padEnd(width)}  ${plain(value)}`).join('\n');
 }
 
 export const instantText = (ms: number | null): string => (ms === null ? '-' : showInstant(ms));

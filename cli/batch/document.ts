@@ -10,6 +10,9 @@ import { batchStates } from '../../domain/batch/states.ts';
 import { ControlError } from '../../domain/errors.ts';
 
 const hex32 = z.string().regex(/^[0-9a-f]{64}$/, 'is not 64 lower-case hex digits');
+/** It stands in lines that people copy into a shell: nothing that a shell reads, and no flag. */
+const batchId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/, 'is not 1 to 128 letters, digits, ".", "_" and "-"');
+export const isBatchId = (value: unknown): value is string => batchId.safeParse(value).success;
 /** A name of a person, a tenant, an agent: shown through the filter, and not endless. */
 const name = z.string().max(512);
 const instant = z.number().int().min(0).max(8.64e15);
@@ -19,14 +22,14 @@ const base64 = z.string().refine((text) => Buffer.from(text, 'base64').toString(
 
 const leafShape = z.object({
   index,
-  subject: z.string(),
-  kind: z.string(),
+  subject: z.string().max(1_024),
+  kind: z.string().max(256),
   payloadSha256: z.union([hex32, z.literal('')]),
   payload: z.object({ typeUrl: z.string().max(512), value: base64 }).nullish(),
 });
 
 const batchShape = z.object({
-  id: z.string().regex(/^[\x21-\x7e]{1,128}$/, 'is not 1 to 128 printable ASCII characters'),
+  id: batchId,
   tenantId: name.default(''),
   state: z.enum(batchStates),
   /** Twice the bound of ours: what is longer is no reason, and what is a little longer is shown. */
@@ -49,6 +52,14 @@ const batchShape = z.object({
 });
 
 const pageShape = z.object({ leaves: z.array(leafShape).max(maxPageLeaves), next: index.nullable() });
+
+const createdShape = z.object({
+  batchId,
+  held: z.boolean(),
+  required: batchShape.shape.required,
+  size: batchShape.shape.size,
+  root: hex32,
+});
 
 export type BatchAnswer = z.output<typeof batchShape>;
 export type LeafAnswer = z.output<typeof leafShape>;
@@ -73,6 +84,9 @@ export function parseBatch(value: unknown, batchId: string): BatchAnswer {
     details: { reason: 'other-batch' },
   });
 }
+
+/** @throws INVALID_RESPONSE naming the field */
+export const parseCreated = (value: unknown): z.output<typeof createdShape> => parse(createdShape, value, 'the answer about the new batch');
 
 export const parseBatches = (value: unknown): readonly BatchAnswer[] =>
   parse(z.object({ batches: z.array(batchShape).max(1_000) }), value, 'the list of batches').batches;
@@ -112,7 +126,7 @@ export function readDocument(path: string): BatchDocument {
   }
   const { format: found, version, batch, leaves } = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>;
   if (found !== format || version !== 1) throw notOurs(path);
-  const { id } = parse(z.object({ id: z.string() }), batch, path);
+  const { id } = parse(z.object({ id: batchId }), batch, path);
   return { batch: parseBatch(batch, id), leaves: parse(z.array(leafShape).max(maxLeaves + 1), leaves, path) };
 }
 

@@ -6,6 +6,7 @@ import { batchWindow, judgeReason, maxLeaves } from '../../../domain/batch/limit
 import { findCommandKind } from '../../../domain/commands/kinds.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import { encodeMessage, protocolRegistry } from '../../../proto/index.ts';
+import { parseCreated } from '../../batch/document.ts';
 import { readExpectation } from '../../batch/expectation.ts';
 import { writeSafeJson } from '../../batch/files.ts';
 import { type CommonOptions, commonOptions, duration, reasonOption, withExamples } from '../../command.ts';
@@ -96,13 +97,11 @@ export async function batchCreateRun(options: BatchCreateOptions, ports: Ports):
     idempotencyKey: options.idempotencyKey ?? randomUUID(),
     ...(options.waves === null ? {} : { waves: options.waves }),
   });
-  const { batchId, id = batchId, held, required, size, root } = answer as Partial<Record<string, unknown>>;
-  if (options.json) return writeSafeJson(ports.io, { batchId: id, held, required, size, root });
-  ports.io.out(String(id));
+  const { batchId, held, required, size, root } = parseCreated(answer);
+  if (options.json) return writeSafeJson(ports.io, { batchId, held, required, size, root });
+  ports.io.out(batchId);
   ports.io.err(
-    held === true
-      ? `held until ${String(required)} approver(s) have signed: better-compute batch approve ${String(id)} --key KEY`
-      : 'no approval is needed',
+    held ? `held until ${required} approver(s) have signed: better-compute batch approve ${batchId} --key KEY` : 'no approval is needed',
   );
 }
 

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { ControlError } from '../../../domain/errors.ts';
+import { isBatchId } from '../../batch/document.ts';
 import { writeSafeJson } from '../../batch/files.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import type { Ports } from '../../ports.ts';
@@ -49,12 +50,7 @@ function readApproval(path: string): Pick<ApprovalFile, 'batchId' | 'kid' | 'sig
   }
   const { batchId, kid, sig } = (typeof value === 'object' && value !== null ? value : {}) as Partial<Record<keyof ApprovalFile, unknown>>;
   const isUsable =
-    typeof batchId === 'string' &&
-    /^[\x21-\x7e]{1,128}$/.test(batchId) &&
-    typeof kid === 'string' &&
-    /^[0-9a-f]{64}$/.test(kid) &&
-    typeof sig === 'string' &&
-    isSignature(sig);
+    isBatchId(batchId) && typeof kid === 'string' && /^[0-9a-f]{64}$/.test(kid) && typeof sig === 'string' && isSignature(sig);
   if (isUsable) return { batchId, kid, sig };
   throw new ControlError('INVALID_INPUT', `${path} is no approval of batch sign: it has no batchId, kid and sig of 64 bytes`, {
     details: { reason: 'bad-approval', path },
