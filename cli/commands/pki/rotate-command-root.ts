@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { Command, Option } from 'commander';
+import { assertOverrideApproved } from '../../../activities/override-approval.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import {
   addCommandRoot,
@@ -12,7 +13,10 @@ import {
   updateBundle,
 } from '../../../pki/bundle/index.ts';
 import type { ExternalSigners } from '../../../pki/signers/index.ts';
+import { noQuorum } from '../../../pki/trust/index.ts';
 import { rotationTimes } from '../../../runtime/config.ts';
+import { quorumOfBytes } from '../../../services/published-quorum.ts';
+import { type ApprovalInFile, approvalsOption } from '../../approvals-file.ts';
 import { actorOption, type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
 import { type Deployment, getDeployment, type PkiPorts } from './deployment.ts';
@@ -33,6 +37,8 @@ export interface PkiRotateOptions extends CommonOptions {
   /** Where the new root's key is kept; null: where the present one's is. */
   readonly signer: string | null;
   readonly createSignerKeys: boolean;
+  /** Of approvers, over a step whose gate is forced (H-08). */
+  readonly approvals?: readonly ApprovalInFile[];
 }
 
 interface RotateFlags {
@@ -43,6 +49,7 @@ interface RotateFlags {
   readonly pki?: string;
   readonly signer?: string;
   readonly createSignerKeys: boolean;
+  readonly approvals?: readonly ApprovalInFile[];
 }
 
 export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotateOptions) => Promise<void>): Command {
@@ -52,6 +59,7 @@ export function newPkiRotateCommandRoot(ports: PkiPorts, run: (options: PkiRotat
     .option('--force', 'skip the gates of switch and drop; needs --reason', false)
     .option('--reason <text>', 'why the gates are skipped, for the bundle and the audit trail')
     .option('--signer <reference>', 'add: keep the new root in this token or with this signer program')
+    .addOption(approvalsOption())
     .addOption(createSignerKeysOption())
     .addOption(actorOption(ports.io))
     .addOption(pkiOption())
@@ -177,10 +185,10 @@ async function withDeployment<T>(ports: PkiPorts, purpose: string, ask: (deploym
   }
 }
 
-/** @returns when: the database's time, or this host's where no database is known */
+/** Asks the approvers first, where there are any (H-08). @returns when: the database's time, or this host's where no database is known */
 async function recordForce({
   bundle,
-  options: { stage, actor, reason },
+  options: { stage, actor, reason, approvals = [] },
   ports,
 }: Pick<StepInput, 'bundle' | 'options' | 'ports'>): Promise<number> {
   const deployment = await ports.deployment();
@@ -189,10 +197,18 @@ async function recordForce({
     return ports.io.now();
   }
   try {
-    const version = (await deployment.published())?.version ?? 0;
+    const published = await deployment.published();
+    const rotationId = rotationOf(bundle, stage);
+    const quorum = published === null ? noQuorum : quorumOfBytes(published.body);
+    const approvers = await assertOverrideApproved(
+      { published: async () => quorum, trustDomain: () => bundle.trustDomain },
+      { rotationId, kind: 'force', subject: stage, reason: reason ?? '', approvals },
+    );
+    const version = published?.version ?? 0;
     const fleet = await deployment.fleet(version, []);
-    const details = { version, connected: fleet.connected, behind: fleet.behind, leftBehind: fleet.sample.map(({ nodeId }) => nodeId) };
-    await deployment.recordForce({ rotationId: rotationOf(bundle, stage), stage, actor, reason: reason ?? '', details });
+    const leftBehind = fleet.sample.map(({ nodeId }) => nodeId);
+    const details = { version, connected: fleet.connected, behind: fleet.behind, leftBehind, approvers };
+    await deployment.recordForce({ rotationId, stage, actor, reason: reason ?? '', details });
     return await deployment.now();
   } finally {
     await deployment.close();

@@ -1,5 +1,11 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { toBinary } from '@bufbuild/protobuf';
 import { day, hour, minute } from '../../../domain/time.ts';
+import { signEnvelope } from '../../../pki/envelope/index.ts';
+import { trustBundleOf } from '../../../pki/trust/index.ts';
+import { TrustBundleSchema } from '../../../proto/index.ts';
+import { type Approver, alice, bob, carol, setOf } from '../../pki/quorum/support.ts';
 import { now } from '../../pki/support.ts';
 import { type Facts, processOf, publishedOf } from './facts.ts';
 import type { Run } from './harness.ts';
@@ -168,9 +174,42 @@ describe('the gates of better-compute pki rotate-command-root', () => {
           stage: 'switch',
           actor: 'grace',
           reason: 'rack 7 is being scrapped',
-          details: { version: 0, connected: 2, behind: 1, leftBehind: ['node_old'] },
+          details: { version: 0, connected: 2, behind: 1, leftBehind: ['node_old'], approvers: [] },
         },
       ]);
+    });
+
+    it('H-08 asks the published approvers first, over exactly this step', async () => {
+      const bundle = await added();
+      const quorum = setOf([alice, bob, carol], 2);
+      const facts = test.facts as Facts;
+      facts.published = {
+        ...publishedOf(bundle, 2),
+        body: toBinary(TrustBundleSchema, trustBundleOf(bundle, 2, { ...quorum, changes: [] })),
+      };
+      const rotationId = bundle.commandRoots.rotation?.id ?? '';
+      const approvedBy = async (name: string, subject: string, ...people: Approver[]): Promise<string> => {
+        const words = await Promise.all(
+          people.map(async ({ signer }) => {
+            const { kid, sig } = await signEnvelope(signer, 'rotation-override', [
+              ...[rotationId, 'force', subject, 'rack 7 is being scrapped', bundle.trustDomain],
+            ]);
+            return { kid, sig: Buffer.from(sig).toString('base64url') };
+          }),
+        );
+        writeFileSync(test.bench.path(name), JSON.stringify(words));
+        return test.bench.path(name);
+      };
+      const refusedWith = async (message: RegExp, ...flags: string[]): Promise<void> => {
+        const run = await stage('switch', ...force, ...flags);
+        assert.match(run.err, message);
+        assert.deepEqual([test.bench.bundle().commandRoots.rotation?.stage, facts.forced], ['added', []]);
+      };
+      await refusedWith(/^error: force needs the signatures of 2 approver\(s\), 0 hold\nhint: .*batch sign-override/);
+      await refusedWith(/2 approver\(s\), 1 hold/, '--approvals', await approvedBy('one.json', 'switch', alice));
+      await refusedWith(/2 approver\(s\), 0 hold/, '--approvals', await approvedBy('drop.json', 'drop', alice, bob));
+      assert.equal((await stage('switch', ...force, '--approvals', await approvedBy('two.json', 'switch', alice, bob))).exitCode, 0);
+      assert.deepEqual(facts.forced[0]?.details['approvers'], [alice.kid, bob.kid]);
     });
 
     it('A-PKI-21 skips the wait of drop, and the bundle keeps the reason for the daemons', async () => {
