@@ -97,7 +97,7 @@ function renderCommands({ id, root }: { readonly id: string; readonly root: stri
   if (!isPlain(id) || !isPlain(root))
     return html`<p class="warning">Its id or root is none that this system makes: do not approve it, and find out who wrote it.</p>`;
   return html`<p>An approver reviews and signs with
-the key at hand; the tool reads every leaf itself and refuses when the root is another:</p>
+the key at hand; the tool reads every leaf itself, refuses when the root is another, and signs once <code>--yes</code> is added:</p>
 <pre>better-compute batch approve ${id} --key approver.pem --root ${root}</pre>
 <p>Or away from the network, and straight to the workflow:</p>
 <pre>better-compute batch sign ${id} --key approver.pem --root ${root} --out approval.json
