@@ -59,8 +59,8 @@ export function createIdentity({ bearer, oidc }: IdentityOptions): Identity {
 
 /** @throws INVALID_CONFIG for a key file that cannot be used */
 function createVerifier({ issuer, audience, jwks }: OidcSettings): (token: string) => Promise<JWTPayload> {
-  const keys = /^https?:\/\//.test(jwks)
-    ? createRemoteJWKSet(new URL(jwks), { timeoutDuration: 5_000 })
+  const keys = /^https?:/.test(jwks)
+    ? createRemoteJWKSet(addressOf(jwks), { timeoutDuration: 5_000 })
     : createLocalJWKSet(readKeySet(jwks));
   return async (token) => {
     try {
@@ -74,6 +74,19 @@ function createVerifier({ issuer, audience, jwks }: OidcSettings): (token: strin
     }
   };
 }
+
+/** Whoever could change these keys on their way could be anybody here. */
+function addressOf(jwks: string): URL {
+  const url = URL.canParse(jwks) ? new URL(jwks) : null;
+  if (url?.protocol === 'https:' || (url !== null && loopback.includes(url.hostname))) return url;
+  throw new ControlError(
+    'INVALID_CONFIG',
+    `BETTER_COMPUTE_OIDC_JWKS: ${jwks.slice(0, 200)} is no https address: its keys would prove nothing`,
+    { details: { reason: 'oidc' } },
+  );
+}
+
+const loopback = ['127.0.0.1', '[::1]', 'localhost'];
 
 function readKeySet(path: string): JSONWebKeySet {
   try {

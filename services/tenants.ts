@@ -15,8 +15,12 @@ export interface TenantView {
   readonly nodes: number;
 }
 
+/** In a claim it means every tenant (api/identity.ts). */
+const everyTenant = 'all';
+
 /** Lower-case letters, digits and dashes: it stands in ids, claims and on a command line. */
-export const isTenantId = (id: string): boolean => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(id) && id !== deploymentTenant;
+export const isTenantId = (id: string): boolean =>
+  /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(id) && id !== deploymentTenant && id !== everyTenant;
 
 const lockOne = { name: 'tenants-share', text: 'select deleted_at as "deletedAt" from tenants where id = $1 for share' };
 

@@ -81,7 +81,7 @@ const deciding = ({ batches }: OperatorPorts): Route[] => [
   ),
 ];
 
-/** An agent is named by the token; behind the operator token by whoever holds it. */
+/** An agent is named by the token. Where that names a person, a field may still say that an agent uses it; no field unnames one. */
 function agentOf(principal: Principal, { agent }: schemas.CreateBatchBody): Principal['agent'] {
-  return principal.kind === 'operator-token' ? (agent ?? null) : principal.agent;
+  return principal.agent ?? agent ?? null;
 }

@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { OperatorPorts } from '../ports.ts';
-import { actorOf } from '../principal.ts';
+import { actorOf, type Principal } from '../principal.ts';
 import { type Route, route } from '../route.ts';
 import { commands, commandsRequest, started } from '../schemas.ts';
 
@@ -19,7 +19,7 @@ export const commandRoutes = ({ reads, workflows, batches }: OperatorPorts): Rou
     handle: async ({ body: { idempotencyKey, ...request }, principal }) => {
       const actor = actorOf(principal, request.actor);
       await batches.assertMayRun(principal, request);
-      return workflows.startCommands({ ...request, actor, unique: idempotencyKey ?? randomUUID() });
+      return workflows.startCommands({ ...request, actor, unique: uniqueOf(principal, idempotencyKey) });
     },
   }),
   route({
@@ -31,3 +31,11 @@ export const commandRoutes = ({ reads, workflows, batches }: OperatorPorts): Rou
     handle: async ({ params, principal }) => ({ commands: await reads.getCommands(params['id'] ?? '', { limit: answerLimit, principal }) }),
   }),
 ];
+
+/** A key is its caller's: the same one of another person, or of an agent beside the person, starts another workflow. */
+function uniqueOf({ kind, name, agent }: Principal, key: string | undefined): string {
+  if (key === undefined) return randomUUID();
+  if (kind === 'operator-token') return key;
+  const caller = JSON.stringify([name, agent?.name ?? null]);
+  return `${key}.${createHash('sha256').update(caller).digest('hex').slice(0, 16)}`;
+}

@@ -25,13 +25,19 @@ export const proposalShape = {
 
 const proposal = z.strictObject(proposalShape);
 
-export function proposalOf(
-  given: z.output<typeof proposal>,
-  by: { readonly actor: string; readonly agent: string; readonly delegation: string } | null,
-): unknown {
-  const request = { ...given, scope: given.scope.map(leafOf) };
-  return by === null ? request : { ...request, actor: by.actor, agent: { name: by.agent, delegationId: by.delegation } };
+export interface Proposer {
+  /** null: the token says who it is. */
+  readonly actor: string | null;
+  readonly agent: string;
+  readonly delegation: string;
 }
+
+export const proposalOf = (given: z.output<typeof proposal>, { actor, agent, delegation }: Proposer): unknown => ({
+  ...given,
+  scope: given.scope.map(leafOf),
+  ...(actor === null ? {} : { actor }),
+  agent: { name: agent, delegationId: delegation },
+});
 
 function leafOf({ subject, kind, payload }: z.output<typeof operation>, index: number): unknown {
   if (payload === undefined) return { subject, kind };

@@ -43,7 +43,10 @@ export function createMcpServer(ports: Ports, options: McpOptions): McpServer {
       inputSchema: proposalShape,
       annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: true, openWorldHint: false },
     },
-    (proposal) => answered(async () => ports.batches().create(proposalOf(proposal, isTokenOfIssuer(ports) ? null : options))),
+    (proposal) =>
+      answered(async () =>
+        ports.batches().create(proposalOf(proposal, { ...options, actor: isTokenOfIssuer(ports) ? null : options.actor })),
+      ),
   );
   server.registerTool(
     'show_batch',
@@ -83,7 +86,7 @@ export function createMcpServer(ports: Ports, options: McpOptions): McpServer {
   return server;
 }
 
-/** Behind an access token of an issuer the token says who asks, and for whom. */
+/** An access token of an issuer says who asks. That this is an agent is said either way: the token may be the person's own. */
 const isTokenOfIssuer = (ports: Ports): boolean => ports.settings.bearer().split('.').length === 3;
 
 /** A refusal is an answer that says what to do; an agent reads it, and so does whoever watches. */

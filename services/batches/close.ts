@@ -30,7 +30,7 @@ export interface CancelOptions {
 /** @throws NOT_FOUND; INVALID_STATE for one whose window is over */
 export async function cancelBatch(db: Database, options: CancelOptions, { now }: { now: number }): Promise<EndedBatch> {
   const { batchId, actor, isRejection = false } = options;
-  const reason = isRejection ? `rejected: ${options.reason}` : options.reason;
+  const reason = closeReason(options.reason, isRejection);
   const changed = await db.transaction(async (tx) => {
     const [batch] = await lockBatches(tx, [batchId]);
     if (batch === undefined) throw unknownBatch(batchId);
@@ -45,6 +45,12 @@ export async function cancelBatch(db: Database, options: CancelOptions, { now }:
     changed,
     cancelled: await finishEnd(db, batchId, { reason: `batch ${isRejection ? 'rejected' : 'cancelled'} by ${actor}`, now }),
   };
+}
+
+/** What a batch was ended for begins with "rejected" when an approver said no, and never otherwise. */
+function closeReason(reason: string, isRejection: boolean): string {
+  if (isRejection) return `rejected: ${reason}`;
+  return reason.startsWith('rejected') ? `cancelled: ${reason}` : reason;
 }
 
 interface Move {

@@ -80,4 +80,23 @@ describe('better-compute mcp', function () {
     assert.equal((await call('list_batches')).body.length, 1);
     assert.equal((await call('list_nodes')).body.nodes.length, 2);
   });
+
+  it('BAT-054 an agent that uses the access token of a person is named all the same', async () => {
+    await addNodes(used.db, ['a0'], 'acme');
+    const token = await api.sign({ sub: 'ann', bc_tenants: ['acme'], bc_permissions: ['batches.create', 'batches.read'] });
+    const io = createTestIo({ env: { ...envFor(api.url), BETTER_COMPUTE_OPERATOR_TOKEN: token } });
+    const server = createMcpServer(createTestPorts(io), { version: '0.1.0', actor: 'olga', agent: 'assistant-7', delegation: 'd-4711' });
+    const [ours, theirs] = InMemoryTransport.createLinkedPair();
+    const own = new Client({ name: 'test', version: '1' });
+    await Promise.all([server.connect(ours), own.connect(theirs)]);
+    const scope = [{ subject: 'a0', kind: 'node.reboot' }];
+    const answer = await own.callTool({ name: 'propose_command_batch', arguments: { ...proposal, scope, tenantId: 'acme' } });
+    await own.close();
+    const { batchId } = JSON.parse((answer.content as [{ text: string }])[0].text) as { batchId: string };
+    const [row] = await used.db.query(
+      { text: 'select created_by_agent as agent, created_by as person, delegation_id as delegation from command_batches where id = $1' },
+      [batchId],
+    );
+    assert.deepEqual(row, { agent: 'assistant-7', person: 'ann', delegation: 'd-4711' });
+  });
 });
