@@ -32,7 +32,7 @@ export interface BatchControlActivities {
 
 const failuresKept = 20;
 const errorKept = 300;
-/** Looked at in one run of the schedule; the oldest first, so that the rest has its turn. */
+/** Looked at in one run of the schedule, from another place each time, so that the rest has its turn. */
 const watchedPerRun = 200;
 
 export function createBatchControlActivities({ batches, workflows, now }: BatchControlPorts): BatchControlActivities {

@@ -5,6 +5,9 @@ import { commandStateName } from '../../domain/commands/states.ts';
 import { connectedWithinMs } from '../../domain/session/presence.ts';
 import { type Executor, instant } from '../../drizzle/client.ts';
 import { findBatches, type StoredBatch } from '../../drizzle/queries/batches.ts';
+import { requiredApprovals } from '../../pki/quorum/index.ts';
+import type { QuorumFields } from '../../pki/trust/index.ts';
+import { hasApprovers, readPublishedQuorum } from '../published-quorum.ts';
 import { unknownBatch } from './refusals.ts';
 import type { BatchProgress, BatchView, LabelProgress, ScopePage } from './types.ts';
 
@@ -13,14 +16,33 @@ const approvals = {
   text: `select batch_id as "batchId", kid, created_at as at from command_batch_approvals where batch_id = any($1::text[]) order by created_at, kid`,
 };
 
+interface ApprovalRow {
+  readonly batchId: string;
+  readonly kid: string;
+  readonly at: number;
+}
+
 async function viewsOf(db: Executor, batches: readonly StoredBatch[], now: number): Promise<BatchView[]> {
-  const rows = await db.query<{ batchId: string; kid: string; at: number }>(approvals, [batches.map(({ id }) => id)]);
-  return batches.map(({ requestDigest: _digest, root, ...batch }) => ({
+  const rows = await db.query<ApprovalRow>(approvals, [batches.map(({ id }) => id)]);
+  const views = batches.map(({ requestDigest: _digest, root, ...batch }) => ({
     ...batch,
     root: new Uint8Array(root),
     state: batchStateAt(batch, now),
     approvals: rows.filter(({ batchId }) => batchId === batch.id).map(({ kid, at }) => ({ kid, at })),
   }));
+  if (!views.some(({ state }) => state === 'pending')) return views;
+  const quorum = await readPublishedQuorum(db);
+  return views.map((view) => (view.state === 'pending' ? asCounted(view, quorum) : view));
+}
+
+/** While it waits, what counts is what the published set takes (A-PKI-46): nobody is told that all are there while it waits on. */
+function asCounted(view: BatchView, quorum: QuorumFields): BatchView {
+  const known = new Set(quorum.approverKeys.map(({ kid }) => kid));
+  return {
+    ...view,
+    approvals: view.approvals.filter(({ kid }) => known.has(kid)),
+    required: hasApprovers(quorum) ? Math.max(view.required, requiredApprovals(quorum, view.size)) : view.required,
+  };
 }
 
 /** @throws NOT_FOUND */

@@ -46,12 +46,13 @@ export interface BatchView {
   readonly size: number;
   readonly notAfterMs: number;
   readonly trustDomain: string;
-  /** By the set that was published when it was created. */
+  /** By the set that was published when it was created; while it is pending also by the one that is published now, whichever is more. */
   readonly required: number;
   readonly createdBy: string;
   readonly createdAt: number;
   readonly createdByAgent: string | null;
   readonly delegationId: string | null;
+  /** While it is pending: those of the approvers who are published now. */
   readonly approvals: readonly BatchApprovalView[];
   readonly approvedAt: number | null;
   readonly closedAt: number | null;
