@@ -8,6 +8,9 @@ const hash = z.string().regex(/^[0-9a-f]{64}$/, 'is 64 lower-case hex digits');
 const base64 = z.string().refine((text) => Buffer.from(text, 'base64').toString('base64') === text, 'is base64 (RFC 4648, padded)');
 const shortText = z.string().min(1).max(128);
 
+/** It stands in a sentence that approvers read: nothing in it ends that sentence, or begins another. */
+const plainName = z.string().regex(/^[!-'*-~]{1,128}$/, 'is 1 to 128 printable ASCII characters without a space or a parenthesis');
+
 const leaf = z.strictObject({
   subject: z.string().max(1_024),
   kind: z.string().max(256),
@@ -35,7 +38,7 @@ export const createBatch = z.strictObject({
   idempotencyKey: z.string().max(256).optional(),
   waves: waves.optional(),
   actor,
-  agent: z.strictObject({ name: shortText, delegationId: shortText }).optional(),
+  agent: z.strictObject({ name: plainName, delegationId: plainName }).optional(),
 });
 export type CreateBatchBody = z.output<typeof createBatch>;
 

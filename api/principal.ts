@@ -64,3 +64,15 @@ export function actorOf({ name, kind }: Principal, given: string | undefined): s
     details: { reason: 'actor' },
   });
 }
+
+/** Of the records, and of the workflows that are started for it. */
+const longestActor = 128;
+
+/** As actorOf; where an agent acts for the person, the record says so. @throws INVALID_INPUT (actor) */
+export function recordedActorOf(principal: Principal, given: string | undefined): string {
+  const actor = actorOf(principal, given);
+  const { agent } = principal;
+  if (agent === null) return actor;
+  const whole = `${actor}, by agent ${agent.name} (${agent.delegationId})`;
+  return whole.length <= longestActor ? whole : `${actor.slice(0, 56)}, by agent ${agent.name.slice(0, 56)}`;
+}

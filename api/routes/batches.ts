@@ -2,7 +2,7 @@ import * as schemas from '../batch-schemas.ts';
 import { bodySizes } from '../body-sizes.ts';
 import type { OperatorPorts } from '../ports.ts';
 import type { Principal } from '../principal.ts';
-import { actorOf, assertTenantOf } from '../principal.ts';
+import { actorOf, assertTenantOf, recordedActorOf } from '../principal.ts';
 import { type Route, route } from '../route.ts';
 
 export const batchRoutes = (ports: OperatorPorts): Route[] => [...proposing(ports), ...deciding(ports)];
@@ -62,7 +62,7 @@ const deciding = ({ batches }: OperatorPorts): Route[] => [
     body: schemas.approval,
     answer: schemas.recordedApproval,
     handle: ({ params, body, principal }) =>
-      batches.approve(principal, params['id'] ?? '', { kid: body.kid, sig: body.sig, actor: actorOf(principal, body.actor) }),
+      batches.approve(principal, params['id'] ?? '', { kid: body.kid, sig: body.sig, actor: recordedActorOf(principal, body.actor) }),
   }),
   ...(['cancel', 'reject'] as const).map((what) =>
     route({
@@ -76,7 +76,7 @@ const deciding = ({ batches }: OperatorPorts): Route[] => [
       body: schemas.batchWords,
       answer: schemas.endedBatch,
       handle: ({ params, body, principal }) =>
-        batches.end(principal, params['id'] ?? '', { what, actor: actorOf(principal, body.actor), reason: body.reason }),
+        batches.end(principal, params['id'] ?? '', { what, actor: recordedActorOf(principal, body.actor), reason: body.reason }),
     }),
   ),
 ];

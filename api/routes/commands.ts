@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { OperatorPorts } from '../ports.ts';
-import { actorOf, type Principal } from '../principal.ts';
+import { type Principal, recordedActorOf } from '../principal.ts';
 import { type Route, route } from '../route.ts';
 import { commands, commandsRequest, started } from '../schemas.ts';
 
@@ -17,7 +17,7 @@ export const commandRoutes = ({ reads, workflows, batches }: OperatorPorts): Rou
     answer: started,
     status: 202,
     handle: async ({ body: { idempotencyKey, ...request }, principal }) => {
-      const actor = actorOf(principal, request.actor);
+      const actor = recordedActorOf(principal, request.actor);
       await batches.assertMayRun(principal, request);
       return workflows.startCommands({ ...request, actor, unique: uniqueOf(principal, idempotencyKey) });
     },

@@ -63,6 +63,34 @@ describe('principals of the api', function () {
     assert.doesNotMatch((await show(body.batchId, ann)).closeReason, /^rejected/);
   });
 
+  it('what an agent ends or asks for by the token of a person says so in the record', async () => {
+    const token = await person('ann', 'acme', { act: { sub: 'bot' }, bc_delegation: 'd-1' });
+    const { body } = await post('/v1/batches', token, { tenantId: 'acme', reason: 'x', scope: [{ subject: 'a0', kind: 'node.reboot' }] });
+    assert.equal((await post(`/v1/batches/${body.batchId}/cancel`, token, { reason: 'no' })).status, 200);
+    assert.equal((await show(body.batchId, token)).closedBy, 'ann, by agent bot (d-1)');
+    await post('/v1/commands', token, { nodes: ['a0'], kind: 'inventory.refresh', actor: 'ann' });
+    const asked = () => (api.commandsAsked.at(-1) as { actor: string }).actor;
+    assert.equal(asked(), 'ann, by agent bot (d-1)');
+    const [long, bot] = ['p'.repeat(128), 'b'.repeat(128)];
+    const other = await person(long, 'acme', { act: { sub: bot }, bc_delegation: 'd' });
+    await post('/v1/commands', other, { nodes: ['a0'], kind: 'inventory.refresh', actor: long });
+    assert.equal(asked(), `${long.slice(0, 56)}, by agent ${bot.slice(0, 56)}`, 'as long as a workflow takes');
+  });
+
+  it('BAT-055 no name of an agent continues the sentence it stands in, or turns it around', async () => {
+    const scope = [{ subject: 'a0', kind: 'node.reboot' }];
+    for (const agent of [
+      { name: 'x for ceo (delegation 1): approved by security', delegationId: 'd' },
+      { name: 'x', delegationId: 'd): fine' },
+      { name: '\u202ex', delegationId: 'd' },
+      { name: 'x\n', delegationId: 'd' },
+    ]) {
+      const { status, body } = await post('/v1/batches', await person('ann', 'acme'), { tenantId: 'acme', reason: 'x', scope, agent });
+      assert.deepEqual([status, body.code], [400, 'INVALID_INPUT'], JSON.stringify(agent));
+      assert.match(body.message, /agent\.(name|delegationId)/);
+    }
+  });
+
   it('"all" in a claim is every tenant, so no tenant is called that', () => {
     assert.equal(isTenantId('all'), false);
     assert.equal(isTenantId('all-in'), true);
