@@ -109,6 +109,8 @@ async function nextStep(db: Database, batchId: string): Promise<WaveStep> {
   const plan = (batch.waves ?? null) as WavePlan | null;
   const progress = await services.batchProgress(db, batchId, { now });
   const from = (await firstHeldMember(db, batchId)) ?? progress.members;
+  // Approved before its commands were asked for: what ended here would be signed as evidence that nothing was done.
+  if (progress.members === 0) return { kind: 'wait', untilMs: null, why: 'no command is in it yet' };
   // Without a plan nothing paces it, so what was cut short goes on at once.
   if (plan === null) return from < progress.members ? { kind: 'release', from, to: progress.members } : { kind: 'done' };
   const labelsAhead =

@@ -178,6 +178,22 @@ describe('batches: workflow, services and database', function () {
     assert.equal((await readBatch(used.db, unwatched, { now: Date.now() })).closeReason, 'rejected: not today');
   });
 
+  it('a batch that is approved before a command is in it waits for one, and its evidence is of what ran', async () => {
+    const { batchId } = await createBatchOf(
+      used.db,
+      nodes.map((node) => rebootLeaf(node)),
+    );
+    const handle = await begin(batchId);
+    for (const approver of three.slice(0, 2)) await handle.executeUpdate(messages.approve, { args: [await signed(batchId, approver)] });
+    await untilBatch(handle, ({ waitsFor }) => waitsFor.includes('no command'));
+    assert.ok(!evidences.includes(batchId));
+    await enqueueAll(used.db, [rebootIn('n0', { id: `${batchId.slice(0, 20)}/n0`, batchId })]);
+    await endAll(batchId, 2);
+    const result = await handle.result();
+    assert.deepEqual([result.outcome, result.released, result.states], ['finished', 1, { done: 1 }]);
+    assert.ok(evidences.includes(batchId));
+  });
+
   it('a writer of the namespace who says that it is approved reaches no log', async () => {
     const batchId = await make();
     const handle = await begin(batchId);
