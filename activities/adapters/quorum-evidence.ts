@@ -4,12 +4,18 @@ import { approverSetsHeld } from '../../drizzle/queries/approver-fleet.ts';
 import { readApprovals } from '../../drizzle/queries/batches.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
-import { createQuorumEvidence, type QuorumFacts, setInEvidence } from '../../pki/audit/quorum-evidence.ts';
+import {
+  createQuorumEvidence,
+  parseQuorumEvidence,
+  type QuorumEvidence,
+  type QuorumFacts,
+  setInEvidence,
+} from '../../pki/audit/quorum-evidence.ts';
 import { noQuorum } from '../../pki/trust/index.ts';
 import { readSetChanges } from '../../services/approver-sets.ts';
 import { batchProgress, readBatch } from '../../services/batches/index.ts';
 import { readPublishedQuorum } from '../../services/published-quorum.ts';
-import { readOverrides } from '../../services/rotations.ts';
+import { readEvidence, readOverrides } from '../../services/rotations.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import type { ApproverSetSigningPorts } from '../approver-set-ports.ts';
 import type { BatchSigningPorts } from '../batch-ports.ts';
@@ -32,9 +38,18 @@ const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('ba
 export const createBatchEvidence = (options: QuorumEvidenceOptions): BatchSigningPorts['evidence'] => ({
   write: async (batchId) => {
     const facts = await batchFacts(options, batchId);
-    if (facts !== null) await recordQuorumEvidence(options, workflowIds.approveBatch(batchId), facts);
+    if (facts === null) return;
+    const name = workflowIds.approveBatch(batchId);
+    const [first] = await readEvidence(options.db, name);
+    // What was signed stays. Commands that an approved batch took after it was done make a document beside the first.
+    const isFollowed = first !== undefined && commandsIn(first.document) !== totalOf(facts);
+    await recordQuorumEvidence(options, isFollowed ? `${name}/${totalOf(facts)}` : name, facts);
   },
 });
+
+const totalOf = (facts: QuorumFacts | QuorumEvidence): number =>
+  facts.about === 'batch' ? facts.commands.reduce((sum, { count }) => sum + count, 0) : 0;
+const commandsIn = (document: Uint8Array): number => totalOf(parseQuorumEvidence(new Uint8Array(document)));
 
 /** null: it has not ended, whoever says so. */
 async function batchFacts({ db, running }: QuorumEvidenceOptions, batchId: string): Promise<QuorumFacts | null> {
