@@ -11,7 +11,8 @@ import {
   type QuorumFacts,
   setInEvidence,
 } from '../../pki/audit/quorum-evidence.ts';
-import { noQuorum } from '../../pki/trust/index.ts';
+import { countApprovers, requiredApprovals } from '../../pki/quorum/index.ts';
+import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
 import { readSetChanges } from '../../services/approver-sets.ts';
 import { batchProgress, readBatch } from '../../services/batches/index.ts';
 import { readPublishedQuorum } from '../../services/published-quorum.ts';
@@ -56,15 +57,16 @@ async function batchFacts({ db, running }: QuorumEvidenceOptions, batchId: strin
   const now = await databaseNow(db);
   const [batch, progress] = [await readBatch(db, batchId, { now }), await batchProgress(db, batchId, { now })];
   if (batch.state === 'pending' || !progress.isDone) return null;
-  const approvals = await readApprovals(db, batchId);
+  const { trustDomain } = await running.refresh();
+  const signatures = (await readApprovals(db, batchId)).map(({ kid, signature }) => ({ kid, sig: new Uint8Array(signature) }));
   return {
     about: 'batch',
     id: batchId,
-    trustDomain: (await running.refresh()).trustDomain,
+    trustDomain,
     at: Math.floor(now),
     actor: 'system',
-    set: setInEvidence(await readPublishedQuorum(db)),
-    signatures: approvals.map(({ kid, signature }) => ({ kid, sig: base64url(signature) })),
+    set: setInEvidence(await setThatApproved(db, { batch, signatures, trustDomain })),
+    signatures: signatures.map(({ kid, sig }) => ({ kid, sig: base64url(sig) })),
     batch: {
       tenant: batch.tenantId,
       state: batch.state,
@@ -83,6 +85,23 @@ async function batchFacts({ db, running }: QuorumEvidenceOptions, batchId: strin
       .map(([state, count]) => ({ state, count: count ?? 0 }))
       .sort((a, b) => (a.state < b.state ? -1 : 1)),
   };
+}
+
+interface Approved {
+  readonly batch: Awaited<ReturnType<typeof readBatch>>;
+  readonly signatures: readonly { readonly kid: string; readonly sig: Uint8Array }[];
+  readonly trustDomain: string;
+}
+
+/** The newest set by which the approvals suffice: approvers may have changed since it was released. None: the published one, and it shows. */
+async function setThatApproved(db: Database, { batch, signatures, trustDomain }: Approved): Promise<QuorumFields> {
+  const { id: batchId, root, size, notAfterMs, required } = batch;
+  const published = await readPublishedQuorum(db);
+  const earlier = [...(await readSetChanges(db))].reverse();
+  const suffices = (quorum: QuorumFields): boolean =>
+    countApprovers({ quorum, facts: { batchId, root, size, notAfterMs, trustDomain }, signatures }).kids.length >=
+    Math.max(required, requiredApprovals(quorum, size));
+  return [published, ...earlier, noQuorum].find(suffices) ?? published;
 }
 
 export const createApproverSetEvidence = (options: QuorumEvidenceOptions): ApproverSetSigningPorts['evidence'] => ({

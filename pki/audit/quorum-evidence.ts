@@ -33,7 +33,7 @@ interface Common {
 
 export interface BatchEvidence extends Common {
   readonly about: 'batch';
-  /** The published set by which it was released last. */
+  /** The newest set by which its approvals suffice; where none is, the published one. */
   readonly set: SetInEvidence;
   readonly batch: {
     readonly tenant: string;
