@@ -85,7 +85,7 @@ describe('the exchange of a key: operators', function () {
     assert.deepEqual(world.audited[0], {
       subject: 'processes',
       actor: 'ann',
-      details: { key: 'ticket', processesLeftBehind: ['worker worker-1'] },
+      details: { key: 'ticket', processesLeftBehind: ['worker worker-1'], approvedBy: [] },
     });
   });
 

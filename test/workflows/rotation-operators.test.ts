@@ -75,7 +75,7 @@ describe('rotateCommandRoot: operators', function () {
       'no node node-nobody is known',
     );
     await handle.executeUpdate(messages.exclude, { args: [{ node: 'node-mute', ...words }] });
-    assert.deepEqual(world.audited, [{ action: 'rotation.exclude', subject: 'node-mute', actor: 'ann', details: {} }]);
+    assert.deepEqual(world.audited, [{ action: 'rotation.exclude', subject: 'node-mute', actor: 'ann', details: { approvedBy: [] } }]);
     const result = await handle.result();
     assert.equal(result.outcome, 'dropped');
     assert.equal(result.overrides, 1);
@@ -90,7 +90,13 @@ describe('rotateCommandRoot: operators', function () {
     assert.ok(node !== undefined);
     Object.assign(node, { connected: true, obedient: false });
     await handle.executeUpdate(messages.force, { args: [{ phase: 'fleet', ...words }] });
-    assert.deepEqual(world.audited[0]?.details, { trustVersion: 2, connected: 1, behind: 1, nodesLeftBehind: ['node-2'] });
+    assert.deepEqual(world.audited[0]?.details, {
+      trustVersion: 2,
+      connected: 1,
+      behind: 1,
+      nodesLeftBehind: ['node-2'],
+      approvedBy: [],
+    });
     await untilStatus(handle, (status) => status.phase === 'confirming');
     world.nodes.forEach((each) => Object.assign(each, { connected: true, obedient: true }));
     world.publish();
