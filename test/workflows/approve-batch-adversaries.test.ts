@@ -168,6 +168,26 @@ describe('approveBatch: a writer of the namespace', function () {
     assert.equal(new Set(world.sent).size, 4);
   });
 
+  it('completing activities by id with garbage wedges nothing', async () => {
+    const batch = await begin({ size: 4, wave: 2 });
+    world.ends = null;
+    await world.approveByApi(0, id);
+    await world.approveByApi(1, id);
+    await batch.signal(messages.approvalRecorded);
+    await untilBatch(batch, ({ released }) => released === 2);
+    for (const garbage of [null, 7, {}, { kind: 'waiting', why: 7 }, { kind: 'stopped' }]) {
+      const activityId = await pendingActivity(batch, 'releaseWave');
+      await temporal.client.activity.complete({ workflowId: batch.workflowId, activityId }, garbage);
+      await until(async () => (await pendingActivity(batch, 'releaseWave')) !== activityId);
+    }
+    assert.equal(world.sent.length, 2);
+    const wave = await pendingActivity(batch, 'releaseWave');
+    await temporal.client.activity.complete({ workflowId: batch.workflowId, activityId: wave }, { kind: 'done', counts: 'many' });
+    const watching = await pendingActivity(batch, 'awaitBatchEnd');
+    await temporal.client.activity.complete({ workflowId: batch.workflowId, activityId: watching }, null);
+    assert.deepEqual((await batch.result()).failures, []);
+  });
+
   it('a reset to before the release sends nothing twice, and to before the approvals counts none twice', async () => {
     const batch = await begin({ size: 4, wave: 2 });
     await batch.executeUpdate(messages.approve, { args: [world.approval(0, id)] });

@@ -3,6 +3,7 @@
  * a display: a run that continues as a new one begins with the batch's id alone.
  */
 import type { BatchCounts, BatchFacts, BatchFailure } from '../../activities/batch-ports.ts';
+import type { WaveReport } from '../../activities/batches-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { isRecord } from '../shared/shape.ts';
 import {
@@ -174,3 +175,14 @@ const isFacts = (value: unknown): value is BatchFacts =>
 
 const isCounts = (value: unknown): value is BatchCounts =>
   isRecord(value) && ['total', 'held', 'open'].every((name) => typeof value[name] === 'number') && isRecord(value['states']);
+
+const reports = ['not-approved', 'released', 'waiting', 'stopped', 'done'];
+
+/** What a wave says; its counts are judged where they are taken. */
+export const isReport = (value: unknown): value is WaveReport =>
+  isRecord(value) &&
+  reports.includes(value['kind'] as string) &&
+  (typeof value['why'] === 'string' || (value['kind'] !== 'waiting' && value['kind'] !== 'stopped'));
+
+/** Of an answer that somebody may have made by hand: none where it is no object. */
+export const fieldsOf = (value: unknown): Readonly<Record<string, unknown>> => (isRecord(value) ? value : {});

@@ -20,7 +20,7 @@ import {
 } from '@temporalio/workflow';
 import type { BatchFailure } from '../../activities/batch-ports.ts';
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
-import type { BatchSigningActivities, WaveReport } from '../../activities/batches-signing.ts';
+import type { BatchSigningActivities } from '../../activities/batches-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import { onControl, onSigning } from '../shared/activity-options.ts';
@@ -30,7 +30,7 @@ import { versioned } from '../shared/versioning.ts';
 import { describeBatch } from './details.ts';
 import { installBatchHandlers } from './handlers.ts';
 import { type ApproveBatchInput, type BatchResult, leavesKept, type Outcome, type Phase, parseApproveBatch } from './messages.ts';
-import { BatchRun, progressOf } from './state.ts';
+import { BatchRun, fieldsOf, isReport, progressOf } from './state.ts';
 
 const control = proxyActivities<BatchControlActivities>(onControl);
 const signing = proxyActivities<BatchSigningActivities>(onSigning);
@@ -81,9 +81,10 @@ async function tell(line: Line): Promise<BatchResult> {
   const opened = await control.openBatch.executeWithOptions({ summary: `batch ${run.batchId}` }, [
     { batchId: run.batchId, leaves: leavesKept },
   ]);
-  run.take(opened.facts);
-  run.takeCounts(opened.counts);
-  run.leaves = opened.leaves;
+  const { facts, counts, leaves } = fieldsOf(opened);
+  run.take(facts);
+  run.takeCounts(counts);
+  run.leaves = Array.isArray(leaves) ? (leaves as BatchRun['leaves']) : [];
   for (;;) {
     await untilDecided(line);
     if (run.ending !== null) await end(line, run.ending);
@@ -141,10 +142,10 @@ async function release(line: Line): Promise<Outcome | 'not-approved'> {
   }
 }
 
-/** null: there is more to release, or nothing was said. */
-function takeReport(line: Line, report: WaveReport | undefined): Outcome | 'not-approved' | null {
+/** null: there is more to release, or nothing was said that a wave says. */
+function takeReport(line: Line, report: unknown): Outcome | 'not-approved' | null {
   const { run } = line;
-  if (report === undefined) return null;
+  if (!isReport(report)) return null;
   if (report.kind === 'not-approved') {
     run.facts = run.facts === null ? null : { ...run.facts, state: 'pending' };
     return 'not-approved';
@@ -162,9 +163,13 @@ async function watch(line: Line, outcome: Outcome): Promise<BatchResult> {
   run.outcome = outcome === 'finished' ? null : outcome;
   enter(line, 'watching', { waitingOn: ['nodes'], deadlineMs: null });
   const ended = await control.awaitBatchEnd.executeWithOptions({ summary: `the ends of batch ${run.batchId}` }, [{ batchId: run.batchId }]);
-  run.take(ended.facts);
-  run.takeCounts(ended.counts);
-  return finish(line, { outcome: run.facts?.state === 'approved' ? outcome : (run.outcome ?? endOf(run)), failures: ended.failures });
+  const { facts, counts, failures } = fieldsOf(ended);
+  run.take(facts);
+  run.takeCounts(counts);
+  return finish(line, {
+    outcome: run.facts?.state === 'approved' ? outcome : (run.outcome ?? endOf(run)),
+    failures: Array.isArray(failures) ? (failures as BatchFailure[]) : [],
+  });
 }
 
 async function end(line: Line, ending: { actor: string; reason: string; as: 'cancelled' | 'rejected' }): Promise<void> {
