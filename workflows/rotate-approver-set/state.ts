@@ -3,6 +3,7 @@ import type { ApproverChange, ApproverPlanned } from '../../activities/approver-
 import { ControlError } from '../../domain/errors.ts';
 import type { StartMessage } from '../shared/lifecycle-messages.ts';
 import { LifecycleState } from '../shared/lifecycle-state.ts';
+import { isRecord } from '../shared/shape.ts';
 import {
   type ApproverExcludeMessage,
   type ApproverForceMessage,
@@ -14,6 +15,11 @@ import {
   parseApproverExclude,
   parseApproverForce,
 } from './messages.ts';
+
+const isShown = (set: unknown): boolean =>
+  isRecord(set) &&
+  ['epoch', 'approvers', 'threshold'].every((name) => Number.isSafeInteger(set[name])) &&
+  (set['sha256'] === null || (typeof set['sha256'] === 'string' && /^[0-9a-f]{64}$/.test(set['sha256'])));
 
 const rules = Object.freeze({
   phases: approverPhases,
@@ -40,6 +46,11 @@ export class ApproverSetState extends LifecycleState<ApproverPhase, ApproverGate
     super(rules, input);
     this.change = input.change;
     this.actor = input.start.actor;
+  }
+
+  /** Whoever may write to the namespace may complete the activity by hand: what is no plan is not shown. What counts is judged at the store. */
+  takePlan(planned: unknown): void {
+    if (isRecord(planned) && isShown(planned['from']) && isShown(planned['to'])) this.planned$ = planned as unknown as ApproverPlanned;
   }
 
   /** A set that may have reached a machine is only left by another change that its own approvers sign. */

@@ -32,7 +32,7 @@ export async function rotateApproverSet(input: messages.RotateApproverSetInput):
   const order = { rotationId: state.rotationId, change: state.change };
   try {
     steps.enter('planning');
-    state.planned$ = await steps.take(() => control.planApproverSet(order), { mayFail: true });
+    state.takePlan(await steps.take(() => control.planApproverSet(order), { mayFail: true }));
     state.planned = true;
     steps.enter('storing');
     await steps.take(() => control.storeApproverSet({ ...order, actor: state.actor }), { mayFail: true });
