@@ -97,7 +97,7 @@ interface Approved {
 async function setThatApproved(db: Database, { batch, signatures, trustDomain }: Approved): Promise<QuorumFields> {
   const { id: batchId, root, size, notAfterMs, required } = batch;
   const published = await readPublishedQuorum(db);
-  const earlier = [...(await readSetChanges(db))].reverse();
+  const earlier = (await readSetChanges(db)).toReversed();
   const suffices = (quorum: QuorumFields): boolean =>
     countApprovers({ quorum, facts: { batchId, root, size, notAfterMs, trustDomain }, signatures }).kids.length >=
     Math.max(required, requiredApprovals(quorum, size));

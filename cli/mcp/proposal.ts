@@ -25,7 +25,7 @@ export const proposalShape = {
 
 const proposal = z.strictObject(proposalShape);
 
-export interface Proposer {
+interface Proposer {
   /** null: the token says who it is. */
   readonly actor: string | null;
   readonly agent: string;

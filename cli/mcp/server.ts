@@ -31,6 +31,7 @@ export function createMcpServer(ports: Ports, options: McpOptions): McpServer {
         'Look at the fleet, and propose batches of destructive work. People approve them with keys that no agent has; nothing runs before.',
     },
   );
+  const proposer = { ...options, actor: isTokenOfIssuer(ports) ? null : options.actor };
   const text = (name: string, id: string) => z.string().min(1).max(256).describe(`${name}, such as ${id}`);
   const read = (name: string, description: string, work: () => Promise<unknown>): void =>
     void server.registerTool(name, { description, inputSchema: {}, annotations: readOnly }, () => answered(work));
@@ -43,10 +44,7 @@ export function createMcpServer(ports: Ports, options: McpOptions): McpServer {
       inputSchema: proposalShape,
       annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: true, openWorldHint: false },
     },
-    (proposal) =>
-      answered(async () =>
-        ports.batches().create(proposalOf(proposal, { ...options, actor: isTokenOfIssuer(ports) ? null : options.actor })),
-      ),
+    (proposal) => answered(async () => ports.batches().create(proposalOf(proposal, proposer))),
   );
   server.registerTool(
     'show_batch',
