@@ -39,7 +39,7 @@ const bareInsert = {
 };
 
 export async function figure(options: BatchReleaseOptions = {}): Promise<Figure> {
-  const { nodes = 2_000, perNode = 5, rounds = 5 } = options;
+  const { nodes = 2_000, perNode = 2, rounds = 5 } = options;
   return withFleet({ nodes, connections: 4 }, async (db) => {
     const bundle = await createBundle({ trustDomain, now: Date.now() - day });
     const worker = createWorkerKeyring({ db, processId: 'bench', bundle: () => bundle, times: productionTimes, now: Date.now });
