@@ -129,7 +129,7 @@ describe('approveBatch', function () {
   });
 
   it('BAT-058 ends as expired when its window closes, and a late approval changes nothing', async () => {
-    const batch = await begin({ size: 2, endsInMs: 1_500 });
+    const batch = await begin({ size: 2, endsInMs: 8_000 });
     await waitsForApprovals(batch);
     await approve(batch, 0);
     const result = await batch.result();
