@@ -9,10 +9,10 @@ import type { Verdict } from '../domain/rotation/gates.ts';
 import { validateQuorum, verifyApproverSetChange } from '../pki/quorum/index.ts';
 import { approverSetDigest, type QuorumFields } from '../pki/trust/index.ts';
 import { kidOf } from '../pki/x509/index.ts';
+import { assertOverrideApproved, type OverrideApproval } from '../services/override-approval.ts';
 import type { ApproverSetPorts, ApproverSetSigningPorts } from './approver-set-ports.ts';
 import { translatedForHolder } from './failures.ts';
 import { currentWait, notYet } from './not-yet.ts';
-import { assertOverrideApproved, type OverrideApproval } from './override-approval.ts';
 import { answer, type GateReport, readOverrides } from './rotation-gates.ts';
 import type { OverrideRow } from './rotation-ports.ts';
 

@@ -1,7 +1,7 @@
 /** What a change of the approver set needs from the outside: the published set, the table of changes, what the fleet enforces. */
 import type { ApproverFleetFacts } from '../domain/rotation/approver-set-gate.ts';
 import type { QuorumFields } from '../pki/trust/index.ts';
-import type { PublishedQuorumPort } from './override-approval.ts';
+import type { PublishedQuorumPort } from '../services/override-approval.ts';
 import type { Clock, OverrideWriterPort, RotationReadsPort } from './rotation-ports.ts';
 
 export interface ApproverSetsPort {

@@ -1,8 +1,8 @@
 /** Writes down what an operator decides about the exchange of a key, before it takes effect: who, why, and whom it leaves behind (H-08). */
 import type { ExchangedKey } from '../domain/rotation/key-exchanges.ts';
+import { assertOverrideApproved, type OverrideApproval } from '../services/override-approval.ts';
 import { translated } from './failures.ts';
 import type { KeyRotationControlPorts } from './key-rotation-ports.ts';
-import { assertOverrideApproved, type OverrideApproval } from './override-approval.ts';
 import type { OverrideRow } from './rotation-ports.ts';
 
 export interface RecordKeyOverrideInput extends Omit<OverrideRow, 'at'> {

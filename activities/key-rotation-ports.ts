@@ -4,7 +4,7 @@ import type { Verdict } from '../domain/rotation/gates.ts';
 import type { ExchangedKey, KeyStanding, RenewedCa } from '../domain/rotation/key-exchanges.ts';
 import type { SignedEvidence } from '../pki/audit/evidence.ts';
 import type { KeyProcess, KeyStageFacts } from '../pki/audit/key-evidence.ts';
-import type { PublishedQuorumPort } from './override-approval.ts';
+import type { PublishedQuorumPort } from '../services/override-approval.ts';
 import type { Clock, OverrideWriterPort, RotationReadsPort } from './rotation-ports.ts';
 
 export interface KeyView {

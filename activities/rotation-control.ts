@@ -1,8 +1,8 @@
 /** The rotation's activities that need no key: they read the fleet's state and write down what operators decide. */
 import { ControlError } from '../domain/errors.ts';
+import { assertOverrideApproved, type OverrideApproval } from '../services/override-approval.ts';
 import { translated } from './failures.ts';
 import { currentWait } from './not-yet.ts';
-import { assertOverrideApproved, type OverrideApproval } from './override-approval.ts';
 import { answer, type GateName, type GateReport, judgeNodes, readOverrides } from './rotation-gates.ts';
 import type { OverrideRow, RotationControlPorts } from './rotation-ports.ts';
 

@@ -2,7 +2,7 @@
 import type { FleetFacts, ProcessFact, RotationTimes } from '../domain/rotation/gates.ts';
 import type { CommandRoots } from '../domain/rotation/stages.ts';
 import type { SignedEvidence, StageFacts } from '../pki/audit/evidence.ts';
-import type { PublishedQuorumPort } from './override-approval.ts';
+import type { PublishedQuorumPort } from '../services/override-approval.ts';
 
 export interface RootsView {
   readonly roots: CommandRoots;

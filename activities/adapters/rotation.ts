@@ -9,12 +9,12 @@ import type { CanonicalValue } from '../../pki/audit/canonical-json.ts';
 import { createStageEvidence, type EvidenceSigner, type EvidenceStage } from '../../pki/audit/evidence.ts';
 import * as bundles from '../../pki/bundle/index.ts';
 import { trustContentDigest, trustContentOf } from '../../pki/trust/index.ts';
+import type { PublishedQuorumPort } from '../../services/override-approval.ts';
 import { listProcesses } from '../../services/processes.ts';
 import { readPublishedQuorum } from '../../services/published-quorum.ts';
 import { countSignedUnder, resignCommands } from '../../services/resign.ts';
 import { readEvidence, readOverrides, recordEvidence, recordOverride } from '../../services/rotations.ts';
 import { lastWorkerNotAfter, type WorkerKeyProvider } from '../../services/worker-keys.ts';
-import type { PublishedQuorumPort } from '../override-approval.ts';
 import type {
   Clock,
   CommandRootsPort,

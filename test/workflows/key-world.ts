@@ -5,7 +5,6 @@
 import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { activityInfo } from '@temporalio/activity';
 import type { ExchangedKeyPort, KeyRotationControlPorts, KeyRotationPorts, KeyView } from '../../activities/key-rotation-ports.ts';
-import type { PublishedQuorumPort } from '../../activities/override-approval.ts';
 import type { OverrideRow } from '../../activities/rotation-ports.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { judgeProcesses } from '../../domain/rotation/gates.ts';
@@ -15,6 +14,7 @@ import type { SignedEvidence } from '../../pki/audit/evidence.ts';
 import { createKeyEvidence, parseKeyEvidence } from '../../pki/audit/key-evidence.ts';
 import { type KeyEvidenceVerdict, verifyKeyEvidence } from '../../pki/audit/verify-key-evidence.ts';
 import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
+import type { PublishedQuorumPort } from '../../services/override-approval.ts';
 
 export interface KeyTimes {
   /** From add to promote, and from stop to retirement. */

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import type { WorkflowUpdateFailedError } from '@temporalio/client';
 import { ActivityFailure, ApplicationFailure } from '@temporalio/common';
-import { assertOverrideApproved, type OverrideApproval, type PublishedQuorumPort } from '../../activities/override-approval.ts';
 import { isControlError } from '../../domain/errors.ts';
 import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
+import { assertOverrideApproved, type OverrideApproval, type PublishedQuorumPort } from '../../services/override-approval.ts';
 import * as messages from '../../workflows/rotate-command-root/messages.ts';
 import { sharedTemporal } from '../harness/temporal.ts';
 import { approveOverride, createApprover, setOf, trustDomain } from './approvers.ts';

@@ -4,13 +4,13 @@
  */
 import { createHash, generateKeyPairSync, sign } from 'node:crypto';
 import { activityInfo } from '@temporalio/activity';
-import type { PublishedQuorumPort } from '../../activities/override-approval.ts';
 import type { OverrideRow, RootsView, RotationControlPorts, RotationSigningPorts } from '../../activities/rotation-ports.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { type ProcessFact, productionTimes, type RotationTimes } from '../../domain/rotation/gates.ts';
 import { abortRotation, addRoot, type CommandRoots, dropRoot, type Step, switchRoot } from '../../domain/rotation/stages.ts';
 import { createStageEvidence, type SignedEvidence } from '../../pki/audit/evidence.ts';
 import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
+import type { PublishedQuorumPort } from '../../services/override-approval.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 

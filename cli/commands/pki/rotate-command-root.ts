@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { Command, Option } from 'commander';
-import { assertOverrideApproved } from '../../../activities/override-approval.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import {
   addCommandRoot,
@@ -15,6 +14,7 @@ import {
 import type { ExternalSigners } from '../../../pki/signers/index.ts';
 import { noQuorum } from '../../../pki/trust/index.ts';
 import { rotationTimes } from '../../../runtime/config.ts';
+import { assertOverrideApproved } from '../../../services/override-approval.ts';
 import { quorumOfBytes } from '../../../services/published-quorum.ts';
 import { type ApprovalInFile, approvalsOption } from '../../approvals-file.ts';
 import { actorOption, type CommonOptions, commonOptions, withExamples } from '../../command.ts';
