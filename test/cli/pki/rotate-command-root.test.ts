@@ -131,7 +131,16 @@ describe('better-compute pki rotate-command-root', () => {
 
   it('ROT-032 has these flags', async () => {
     const { out } = await test.bench.run('pki', 'rotate-command-root', '--help');
-    assert.deepEqual(flagsOf(out), ['--stage', '--force', '--reason', '--signer', '--approvals', '--create-signer-keys', '--actor', '--pki']);
+    assert.deepEqual(flagsOf(out), [
+      '--stage',
+      '--force',
+      '--reason',
+      '--signer',
+      '--approvals',
+      '--create-signer-keys',
+      '--actor',
+      '--pki',
+    ]);
   });
 
   const bad: readonly [string, string[], RegExp][] = [

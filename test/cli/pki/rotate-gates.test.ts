@@ -192,7 +192,11 @@ describe('the gates of better-compute pki rotate-command-root', () => {
         const words = await Promise.all(
           people.map(async ({ signer }) => {
             const { kid, sig } = await signEnvelope(signer, 'rotation-override', [
-              ...[rotationId, 'force', subject, 'rack 7 is being scrapped', bundle.trustDomain],
+              rotationId,
+              'force',
+              subject,
+              'rack 7 is being scrapped',
+              bundle.trustDomain,
             ]);
             return { kid, sig: Buffer.from(sig).toString('base64url') };
           }),
