@@ -117,7 +117,7 @@ describe('counting approvers', () => {
   const facts = factsOf(bound);
   const sign = (approver: Approver): Promise<Signature> => signApproval(approver.signer, facts);
 
-  it('DMN-008 H-09 one approver counts once: repeated, malleated, under another kid', async () => {
+  it('DMN-008 H-09 C56 one approver counts once: repeated, malleated, under another kid', async () => {
     const signature = await sign(alice);
     const signatures = [signature, signature, malleated(signature), await sign(alice), { ...signature, kid: bob.kid }];
     const { kids, refused } = countApprovers({ quorum, facts, signatures });
@@ -148,7 +148,7 @@ describe('counting approvers', () => {
     );
   });
 
-  it('H-09 a compressed point, or a key with trailing bytes, is not a second key of the same approver', async () => {
+  it('H-09 C56 a compressed point, or a key with trailing bytes, is not a second key of the same approver', async () => {
     const point = Buffer.from(alice.spki.subarray(26));
     const compressed = Buffer.concat([
       bytes('3039301306072a8648ce3d020106082a8648ce3d030107032200'),
