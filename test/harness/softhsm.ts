@@ -65,7 +65,12 @@ export function createSoftHsm(token = 'compute'): SoftHsm {
     token,
     pin,
     pinFile,
-    env: { SOFTHSM2_CONF: config, BETTER_COMPUTE_PKCS11_MODULE: module, BETTER_COMPUTE_PKCS11_PIN_FILE: pinFile },
+    env: {
+      SOFTHSM2_CONF: config,
+      BETTER_COMPUTE_PKCS11_MODULE: module,
+      BETTER_COMPUTE_PKCS11_PIN_FILE: pinFile,
+      BETTER_COMPUTE_SIGNER_TIMEOUT_MS: '60000',
+    },
     tool: (...args) =>
       execFileSync('pkcs11-tool', ['--module', module, '--token-label', token, '--login', '--pin', pin, ...args], {
         env,
