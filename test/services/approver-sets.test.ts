@@ -232,7 +232,7 @@ describe('which approver set is published', () => {
   const warnings = ({ log }: { log: ReturnType<typeof recordingLog> }) =>
     log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message);
 
-  it('QUO-050 QUO-051 QUO-052 the first set needs nothing, is in the signed bundle, and raises the version by itself', async () => {
+  it('QUO-050 QUO-051 QUO-052 TRUST-026 the first set needs nothing, is in the signed bundle, and raises the version by itself', async () => {
     const before = await publish(null);
     const after = await publish(first);
     assert.deepEqual([before.version, after.version, after.kind], [1, 2, 'publish']);

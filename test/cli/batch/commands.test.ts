@@ -6,7 +6,7 @@ import { countApprovers } from '../../../pki/quorum/index.ts';
 import { noQuorum, type QuorumFields } from '../../../pki/trust/index.ts';
 import { parseApproval } from '../../../workflows/approve-batch/messages.ts';
 import { now } from '../../api/support.ts';
-import { createDesk, createHostileApi, type Desk, type HostileApi, type Run, reboot, trustDomain } from './hostile-api.ts';
+import { createDesk, createHostileApi, type Desk, type HostileApi, type Run, reboot, succeeds, trustDomain } from './hostile-api.ts';
 
 const bytes = (sig: string): Buffer => Buffer.from(sig, 'base64url');
 
@@ -23,11 +23,6 @@ describe('batch commands', function () {
     await api.close();
   });
 
-  async function succeeds(run: Promise<Run>): Promise<Run> {
-    const done = await run;
-    assert.equal(done.exitCode, 0, done.err);
-    return done;
-  }
   const keygen = async (...names: string[]): Promise<void> => {
     for (const name of names) await succeeds(desk.run('keygen', '--out', desk.path(name)));
   };

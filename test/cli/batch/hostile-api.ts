@@ -2,6 +2,7 @@
  * An api that speaks the real HTTP of batches and says about them what a test wants it to say. It keeps what was sent to it: whatever a
  * command refuses must leave nothing here.
  */
+import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -205,4 +206,10 @@ async function runBatch(argv: readonly string[], io: TestIo): Promise<number> {
   } catch (error) {
     return writeExit(io, toExit(error), argv.includes('--json'));
   }
+}
+
+export async function succeeds(run: Promise<Run>): Promise<Run> {
+  const done = await run;
+  assert.equal(done.exitCode, 0, done.err);
+  return done;
 }

@@ -14,7 +14,7 @@ import { quorumOfFiles } from '../../../services/approvers.ts';
 import { now } from '../../api/support.ts';
 import { removeScratchFolders } from '../../harness/scratch.ts';
 import { createSoftHsm, type SoftHsm, softHsmMissing } from '../../harness/softhsm.ts';
-import { createDesk, createHostileApi, type Desk, type HostileApi, type Run, trustDomain } from './hostile-api.ts';
+import { createDesk, createHostileApi, type Desk, type HostileApi, type Run, succeeds, trustDomain } from './hostile-api.ts';
 
 const bytes = (sig: string): Buffer => Buffer.from(sig, 'base64url');
 
@@ -31,11 +31,6 @@ describe('approver keys', function () {
     await api.close();
   });
 
-  async function succeeds(run: Promise<Run>): Promise<Run> {
-    const done = await run;
-    assert.equal(done.exitCode, 0, done.err);
-    return done;
-  }
   const keygen = async (...names: string[]): Promise<void> => {
     for (const name of names) await succeeds(desk.run('keygen', '--out', desk.path(name)));
   };

@@ -285,7 +285,7 @@ describe('the set within the bundle', () => {
     );
   });
 
-  it('APPR-004 APPR-007 a signed set is taken with later roots, whatever the version has become', async () => {
+  it('APPR-004 APPR-007 TRUST-019 a signed set is taken with later roots, whatever the version has become', async () => {
     const signed = await signedSet(T, 2, { by: [alice, carol] });
     const taken = acceptTrustBundle(await held(), offer(signed, [], { version: 9, roots: [await root()] }), options);
     assert.ok(taken.kind === 'take' && taken.quorumRefused === null);
