@@ -3,7 +3,8 @@
  * line is `N passed, N failed`; the exit code is 1 when anything failed.
  *
  * Two suites run side by side where there are two cores (`BC_TEST_LANES=1`: one): one lane begins with the quick ones, the other
- * with the whole stacks, which mostly wait. What a suite says is printed when it ends, so that two never mix.
+ * with the whole stacks, which mostly wait. What a suite says is printed when it ends, so that two never mix. What failed is told
+ * once more at the end: whoever keeps only the tail of a long log still learns why.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -21,16 +22,18 @@ const suiteWithinMs = (process.env.BC_TEST_NIGHTLY === '1' ? 60 : 20) * 60_000;
 await runScript(async () => {
   const suites = suitesOf(selected(process.argv.slice(2)));
   const lanes = Math.min(suites.length, lanesOf(process.env.BC_TEST_LANES));
-  const total = { passed: 0, failed: 0 };
+  const total = { passed: 0, failed: 0, reasons: [] };
   const lane = async (next) => {
     for (let suite = next(); suite !== undefined; suite = next()) {
       const counts = await runSuite(suite, { isAlone: lanes === 1 });
       total.passed += counts.passed;
       total.failed += counts.failed;
+      total.reasons.push(...counts.reasons);
     }
   };
   // From both ends of one list, until they meet.
   await Promise.all([lane(() => suites.shift()), ...(lanes === 2 ? [lane(() => suites.pop())] : [])]);
+  if (total.reasons.length > 0) process.stdout.write(`\n━━ what failed\n\n${total.reasons.join('\n\n')}\n`);
   process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
 });
@@ -85,7 +88,9 @@ async function runSuite([name, files], { isAlone }) {
       ...files.map((file) => relative(projectRoot, file)),
     ];
     const ended = await run(args, { env: { BC_TEST_COUNTS: countsFile }, isAlone });
-    const counts = verdict(ended, existsSync(countsFile) ? JSON.parse(readFileSync(countsFile, 'utf8')) : null);
+    const told = existsSync(countsFile) ? JSON.parse(readFileSync(countsFile, 'utf8')) : null;
+    const counts = { ...verdict(ended, told), reasons: (told?.failed ?? []).map(reasonOf) };
+    if (counts.reasons.length < counts.failed) counts.reasons.push(`${name}${counts.note}\n${lastLines(ended.said)}`);
     const seconds = Math.round((performance.now() - began) / 1_000);
     process.stdout.write(isAlone ? '' : heading + ended.said);
     process.stdout.write(`━━ ${name}: ${counts.passed} passed, ${counts.failed} failed${counts.note} (${seconds} s)\n`);
@@ -94,6 +99,14 @@ async function runSuite([name, files], { isAlone }) {
     rmSync(folder, { recursive: true, force: true });
   }
 }
+
+/** One failed test: where it stands, and as much of its error as helps. */
+function reasonOf({ title, file, error }) {
+  return `✖ ${title}\n  ${file === undefined ? '' : relative(projectRoot, file)}\n${indented(error.split('\n').slice(0, 30))}`;
+}
+
+const lastLines = (text) => indented(text.trimEnd().split('\n').slice(-30));
+const indented = (lines) => lines.map((line) => `  ${line}`).join('\n');
 
 /** A suite that could not load, crashed or hung counts as one failure more. */
 function verdict({ code, late }, counts) {
