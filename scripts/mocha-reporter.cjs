@@ -10,7 +10,11 @@ class CountingReporter extends Mocha.reporters.Spec {
     super(runner, options);
     runner.once('end', () => {
       const { passes, failures, pending } = this.stats;
-      const failed = this.failures.map((test) => ({ title: test.fullTitle(), file: test.file, error: String(test.err?.stack ?? test.err) }));
+      const failed = this.failures.map((test) => ({
+        title: test.fullTitle(),
+        file: test.file,
+        error: String(test.err?.stack ?? test.err),
+      }));
       writeFileSync(process.env.BC_TEST_COUNTS, JSON.stringify({ passes, failures, pending, failed }));
     });
   }

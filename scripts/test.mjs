@@ -105,8 +105,13 @@ function reasonOf({ title, file, error }) {
   return `✖ ${title}\n  ${file === undefined ? '' : relative(projectRoot, file)}\n${indented(error.split('\n').slice(0, 30))}`;
 }
 
-const lastLines = (text) => indented(text.trimEnd().split('\n').slice(-30));
-const indented = (lines) => lines.map((line) => `  ${line}`).join('\n');
+function lastLines(text) {
+  return indented(text.trimEnd().split('\n').slice(-30));
+}
+
+function indented(lines) {
+  return lines.map((line) => `  ${line}`).join('\n');
+}
 
 /** A suite that could not load, crashed or hung counts as one failure more. */
 function verdict({ code, late }, counts) {
