@@ -24,6 +24,7 @@ export const purposes = Object.freeze({
   // What k approvers answer for when a rotation is forced, leaves a node behind or is aborted while a quorum is set (H-08).
   'rotation-override': ['rotation_id', 'kind', 'subject', 'reason', 'trust_domain'],
   'workload-token': ['request_id', 'instance_id', 'audience', 'epk'],
+  'secret-request': ['ref', 'workflow_id', 'step_id', 'allocation_id', 'epk', 'request_id'],
   event: ['body'],
   discovery: ['body'],
   'audit-checkpoint': ['body'],

@@ -68,6 +68,7 @@ export class AgentSession {
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
     // Nobody on this machine asks for one: an answer to nothing is passed over.
     workloadTokenResponse: () => undefined,
+    secretResponse: () => undefined,
   };
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;

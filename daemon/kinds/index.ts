@@ -1,5 +1,5 @@
-/** The handlers of this daemon: one for each row of the kind table (KIND-002). */
-import type { CommandKind } from '../../domain/commands/kinds.ts';
+/** The handlers of a machine's own daemon: one for each row of the kind table that is for its role (KIND-002). */
+import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import type { KindHandler } from './handler.ts';
 import { type HostFiles, inventoryHandler } from './inventory.ts';
 import { type LogSources, logsCollectHandler } from './logs-collect.ts';
@@ -13,7 +13,7 @@ export interface KindPorts {
   readonly logs: LogSources;
 }
 
-export const createKindHandlers = (ports: KindPorts): Readonly<Record<CommandKind, KindHandler>> =>
+export const createKindHandlers = (ports: KindPorts): Readonly<Record<KindOfRole<'node'>, KindHandler>> =>
   Object.freeze({
     'inventory.refresh': inventoryHandler(ports.host),
     'node.reboot': rebootHandler(ports.reboot),

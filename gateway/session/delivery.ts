@@ -38,9 +38,11 @@ export type Verdict =
   /** Its lane has no room: read again later. */
   | 'wait';
 
+const noneOfEach = (): Record<Lane, number> => Object.fromEntries(lanes.map((lane) => [lane, 0])) as Record<Lane, number>;
+
 export class Delivery {
-  readonly #cursor: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
-  readonly #unacked: Record<Lane, number> = { control: 0, power: 0, bulk: 0 };
+  readonly #cursor = noneOfEach();
+  readonly #unacked = noneOfEach();
   readonly #outstanding = new Map<string, Outstanding>();
   /** Lanes in which something was left behind. Any other has nothing between its cursor and the last command that was judged. */
   readonly #blocked = new Set<Lane>();

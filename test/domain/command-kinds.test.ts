@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { harmOf } from '../../domain/commands/harm.ts';
 import { type CommandKindSpec, commandKinds, findCommandKind, laneWindows } from '../../domain/commands/kinds.ts';
 import { minute } from '../../domain/time.ts';
 import { protocolRegistry } from '../../proto/index.ts';
@@ -13,15 +14,28 @@ describe('the table of command kinds', () => {
       ['node.reboot', ['node'], 'power', true, 15],
       ['service.restart', ['node'], 'control', false, 5],
       ['logs.collect', ['node', 'site'], 'bulk', false, 10],
+      ['bmc.power', ['site'], 'bmc', true, 5],
+      ['bmc.boot', ['site'], 'bmc', true, 5],
+      ['bmc.rotate', ['site'], 'bmc', true, 5],
+      ['bmc.inventory', ['site'], 'bmc', false, 2],
+      ['site.httpProxy', ['site'], 'proxy', true, 2],
+      ['boot.prepareRamdisk', ['site'], 'boot', false, 2],
+      ['boot.cleanUp', ['site'], 'boot', false, 2],
+      ['diag.disks', ['ramdisk'], 'control', false, 2],
+      ['diag.dcgm', ['ramdisk'], 'bulk', false, 120],
+      ['disk.wipe', ['ramdisk'], 'disk', true, 72 * 60],
+      ['deploy.image', ['ramdisk'], 'disk', true, 120],
+      ['boot.kexec', ['ramdisk'], 'power', true, 10],
     ]);
-    assert.deepEqual(laneWindows, { control: 16, power: 1, bulk: 2 });
+    assert.deepEqual(laneWindows, { control: 16, power: 1, bulk: 2, bmc: 256, boot: 256, proxy: 64, disk: 1 });
   });
 
-  it('KIND-001 KIND-012 names for each kind a payload and a result that commands.proto declares, and no two share one', () => {
-    const declared = (name: string): boolean => protocolRegistry.getMessage(name)?.file.name === 'bettercompute/agent/v1/commands';
-    for (const [kind, { payload, result }] of rows) {
-      assert.ok(declared(payload), `${kind}: ${payload}`);
-      assert.ok(declared(result), `${kind}: ${result}`);
+  it('KIND-001 KIND-004 KIND-005 KIND-006 KIND-012 names for each kind a payload and a result that the protocol declares, and no two share one', () => {
+    const files = { node: 'agent/v1/commands', ramdisk: 'agent/v1/metal', site: 'site/v1/site' } as const;
+    const fileOf = (name: string): string | undefined => protocolRegistry.getMessage(name)?.file.name;
+    for (const [kind, { roles, payload, result }] of rows) {
+      const file = files[roles[0] as keyof typeof files];
+      assert.deepEqual([fileOf(payload), fileOf(result)], [`bettercompute/${file}`, `bettercompute/${file}`], kind);
     }
     const names = rows.flatMap(([, { payload, result }]) => [payload, result]);
     assert.equal(new Set(names).size, names.length, 'a payload says which kind it is for');
@@ -30,6 +44,10 @@ describe('the table of command kinds', () => {
   it('KIND-011 KIND-013 node.reboot is destructive and never repeated, inventory.refresh neither', () => {
     assert.deepEqual([commandKinds['node.reboot'].destructive, commandKinds['node.reboot'].idempotent], [true, false]);
     assert.deepEqual([commandKinds['inventory.refresh'].destructive, commandKinds['inventory.refresh'].idempotent], [false, true]);
+  });
+
+  it('KIND-010 KIND-016 what the daemon calls harmful (harm.ts) is what the table calls destructive', () => {
+    for (const [kind, { destructive }] of rows) assert.equal(harmOf(kind, { method: 'POST' }) !== 'none', destructive, kind);
   });
 
   it('a name from Object.prototype is no kind', () => {

@@ -19,7 +19,7 @@ import type { StatusContent, StatusSink } from '../../daemon/state/status-file.t
 import type { BackoffLimits } from '../../daemon/transport/backoff.ts';
 import { type SessionTiming, sessionTiming } from '../../daemon/transport/session-stream.ts';
 import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
-import type { CommandKind } from '../../domain/commands/kinds.ts';
+import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import { day } from '../../domain/time.ts';
 import type { QuorumFields } from '../../pki/trust/index.ts';
 import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema, ServiceRestartResultSchema } from '../../proto/index.ts';
@@ -27,7 +27,7 @@ import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema,
 export interface MemberOptions {
   readonly identity: StoredIdentity;
   /** How often each kind ran is counted here; override a kind to do more. */
-  readonly handlers?: Partial<Record<CommandKind, KindHandler>>;
+  readonly handlers?: Partial<Record<KindOfRole<'node'>, KindHandler>>;
   readonly minOverlapMs?: number;
   readonly timing?: SessionTiming;
   readonly limits?: BackoffLimits;
@@ -87,7 +87,7 @@ function memorySpec(): SpecStore {
 }
 
 /** Answers at once with the kind's own result type. */
-function instantHandlers(count: (id: string) => void): Record<CommandKind, KindHandler> {
+function instantHandlers(count: (id: string) => void): Record<KindOfRole<'node'>, KindHandler> {
   const counted = (end: ReturnType<typeof succeeded>): KindHandler => ({
     run: async (_payload, { commandId }) => {
       count(commandId);

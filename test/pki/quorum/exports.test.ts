@@ -56,7 +56,9 @@ describe('the exports of pki/quorum', () => {
     const sources = ['api', 'gateway', 'workers', 'activities', 'services', 'runtime'].flatMap((folder) =>
       readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
         .filter((name) => name.endsWith('.ts'))
-        .map((name) => join(folder, name)),
+        .map((name) => join(folder, name))
+        // The one table of names, which reads none of them: a misspelt one is refused by it.
+        .filter((path) => path !== 'runtime/env-names.ts'),
     );
     const signing = sources.filter((path) => /\b(signApproval|signApproverSet)\b|BETTER_COMPUTE_APPROVER_PASSPHRASE/.test(at(root, path)));
     assert.deepEqual(signing, []);

@@ -95,14 +95,15 @@ export declare const HardwareClaimsSchema: GenMessage<HardwareClaims>;
  */
 export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> & {
   /**
-   * Name from the attestor registry (JOIN-011): join-token today.
+   * Name from the attestor registry (JOIN-011).
    *
    * @generated from field: string attestor = 1;
    */
   attestor: string;
 
   /**
-   * What the attestor judges: for join-token the token's UTF-8 text.
+   * What the attestor judges: for join-token and provisioned the token's UTF-8 text, for x509pop an X509PopEvidence, for discovery a
+   * SignedDiscoveryAssertion.
    *
    * @generated from field: bytes evidence = 2;
    */
@@ -116,7 +117,7 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
   csr: Uint8Array;
 
   /**
-   * Requested role: node or site.
+   * Requested role: node, site or ramdisk.
    *
    * @generated from field: string role = 4;
    */
@@ -149,6 +150,33 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
  * Use `create(JoinRequestSchema)` to create a new message.
  */
 export declare const JoinRequestSchema: GenMessage<JoinRequest>;
+
+/**
+ * The evidence of attestor x509pop: a certificate of this deployment, also one that ended, and its key.
+ *
+ * @generated from message bettercompute.agent.v1.X509PopEvidence
+ */
+export declare type X509PopEvidence = Message<"bettercompute.agent.v1.X509PopEvidence"> & {
+  /**
+   * DER, leaf first, then the node CA.
+   *
+   * @generated from field: repeated bytes chain = 1;
+   */
+  chain: Uint8Array[];
+
+  /**
+   * By the certificate's key under purpose x509pop over [challenge, csr]; the challenge is the request's nonce.
+   *
+   * @generated from field: bettercompute.common.v1.Signature proof = 2;
+   */
+  proof?: Signature | undefined;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.X509PopEvidence.
+ * Use `create(X509PopEvidenceSchema)` to create a new message.
+ */
+export declare const X509PopEvidenceSchema: GenMessage<X509PopEvidence>;
 
 /**
  * The answer to Join, signed by the JoinService key that the daemon pinned, under purpose join-response.

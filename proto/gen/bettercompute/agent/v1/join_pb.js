@@ -10,7 +10,7 @@ import { file_bettercompute_common_v1_common } from "../../common/v1/common_pb.j
  * Describes the file bettercompute/agent/v1/join.proto.
  */
 export const file_bettercompute_agent_v1_join = /*@__PURE__*/
-  fileDesc("CiFiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2pvaW4ucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEiwwEKDkhhcmR3YXJlQ2xhaW1zEhAKCGhvc3RuYW1lGAEgASgJEhIKCm1hY2hpbmVfaWQYAiABKAkSEwoLc3lzdGVtX3V1aWQYAyABKAkSFQoNc3lzdGVtX3NlcmlhbBgEIAEoCRIVCg1tYWNfYWRkcmVzc2VzGAUgAygJEhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIOCgZrZXJuZWwYByABKAkSDAoEY3B1cxgIIAEoDRIUCgxtZW1vcnlfYnl0ZXMYCSABKAQirQEKC0pvaW5SZXF1ZXN0EhAKCGF0dGVzdG9yGAEgASgJEhAKCGV2aWRlbmNlGAIgASgMEgsKA2NzchgDIAEoDBIMCgRyb2xlGAQgASgJEhYKDmRhZW1vbl92ZXJzaW9uGAUgASgJEjgKCGhhcmR3YXJlGAYgASgLMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5IYXJkd2FyZUNsYWltcxINCgVub25jZRgHIAEoDCJTCgxKb2luUmVzcG9uc2USDAoEYm9keRgBIAEoDBI1CglzaWduYXR1cmUYAiABKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmUiygEKEEpvaW5SZXNwb25zZUJvZHkSDQoFbm9uY2UYASABKAwSEgoKY3NyX3NoYTI1NhgCIAEoDBIWCg5zZXJ2ZXJfdGltZV9tcxgDIAEoBBI2CgdncmFudGVkGAQgASgLMiMuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5Kb2luR3JhbnRlZEgAEjgKCGRlZmVycmFsGAUgASgLMiQuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5Kb2luRGVmZXJyYWxIAEIJCgdvdXRjb21lIoYBCgtKb2luR3JhbnRlZBIPCgdub2RlX2lkGAEgASgJEg8KB3NpdGVfaWQYAiABKAkSDQoFY2hhaW4YAyADKAwSMgoFdHJ1c3QYBCABKAsyIy5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLlRydXN0QnVuZGxlEhIKCmdlbmVyYXRpb24YBSABKAQiPgoMSm9pbkRlZmVycmFsEhsKE3JldHJ5X2FmdGVyX3NlY29uZHMYASABKA0SEQoJY2hhbGxlbmdlGAIgASgMIocBCgxSZW5ld1JlcXVlc3QSDQoFY2hhaW4YASADKAwSCwoDY3NyGAIgASgMEg8KB3RpbWVfbXMYAyABKAQSMQoFcHJvb2YYBCABKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmUSFwoPa2V5X2F0dGVzdGF0aW9uGAUgASgMIjYKDVJlbmV3UmVzcG9uc2USDQoFY2hhaW4YASADKAwSFgoOc2VydmVyX3RpbWVfbXMYAiABKARiBnByb3RvMw", [file_bettercompute_agent_v1_trust, file_bettercompute_common_v1_common]);
+  fileDesc("CiFiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2pvaW4ucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEiwwEKDkhhcmR3YXJlQ2xhaW1zEhAKCGhvc3RuYW1lGAEgASgJEhIKCm1hY2hpbmVfaWQYAiABKAkSEwoLc3lzdGVtX3V1aWQYAyABKAkSFQoNc3lzdGVtX3NlcmlhbBgEIAEoCRIVCg1tYWNfYWRkcmVzc2VzGAUgAygJEhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIOCgZrZXJuZWwYByABKAkSDAoEY3B1cxgIIAEoDRIUCgxtZW1vcnlfYnl0ZXMYCSABKAQirQEKC0pvaW5SZXF1ZXN0EhAKCGF0dGVzdG9yGAEgASgJEhAKCGV2aWRlbmNlGAIgASgMEgsKA2NzchgDIAEoDBIMCgRyb2xlGAQgASgJEhYKDmRhZW1vbl92ZXJzaW9uGAUgASgJEjgKCGhhcmR3YXJlGAYgASgLMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5IYXJkd2FyZUNsYWltcxINCgVub25jZRgHIAEoDCJTCg9YNTA5UG9wRXZpZGVuY2USDQoFY2hhaW4YASADKAwSMQoFcHJvb2YYAiABKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmUiUwoMSm9pblJlc3BvbnNlEgwKBGJvZHkYASABKAwSNQoJc2lnbmF0dXJlGAIgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlIsoBChBKb2luUmVzcG9uc2VCb2R5Eg0KBW5vbmNlGAEgASgMEhIKCmNzcl9zaGEyNTYYAiABKAwSFgoOc2VydmVyX3RpbWVfbXMYAyABKAQSNgoHZ3JhbnRlZBgEIAEoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuSm9pbkdyYW50ZWRIABI4CghkZWZlcnJhbBgFIAEoCzIkLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuSm9pbkRlZmVycmFsSABCCQoHb3V0Y29tZSKGAQoLSm9pbkdyYW50ZWQSDwoHbm9kZV9pZBgBIAEoCRIPCgdzaXRlX2lkGAIgASgJEg0KBWNoYWluGAMgAygMEjIKBXRydXN0GAQgASgLMiMuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5UcnVzdEJ1bmRsZRISCgpnZW5lcmF0aW9uGAUgASgEIj4KDEpvaW5EZWZlcnJhbBIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAEgASgNEhEKCWNoYWxsZW5nZRgCIAEoDCKHAQoMUmVuZXdSZXF1ZXN0Eg0KBWNoYWluGAEgAygMEgsKA2NzchgCIAEoDBIPCgd0aW1lX21zGAMgASgEEjEKBXByb29mGAQgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlEhcKD2tleV9hdHRlc3RhdGlvbhgFIAEoDCI2Cg1SZW5ld1Jlc3BvbnNlEg0KBWNoYWluGAEgAygMEhYKDnNlcnZlcl90aW1lX21zGAIgASgEYgZwcm90bzM", [file_bettercompute_agent_v1_trust, file_bettercompute_common_v1_common]);
 
 /**
  * Describes the message bettercompute.agent.v1.HardwareClaims.
@@ -27,44 +27,51 @@ export const JoinRequestSchema = /*@__PURE__*/
   messageDesc(file_bettercompute_agent_v1_join, 1);
 
 /**
+ * Describes the message bettercompute.agent.v1.X509PopEvidence.
+ * Use `create(X509PopEvidenceSchema)` to create a new message.
+ */
+export const X509PopEvidenceSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_join, 2);
+
+/**
  * Describes the message bettercompute.agent.v1.JoinResponse.
  * Use `create(JoinResponseSchema)` to create a new message.
  */
 export const JoinResponseSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 2);
+  messageDesc(file_bettercompute_agent_v1_join, 3);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinResponseBody.
  * Use `create(JoinResponseBodySchema)` to create a new message.
  */
 export const JoinResponseBodySchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 3);
+  messageDesc(file_bettercompute_agent_v1_join, 4);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinGranted.
  * Use `create(JoinGrantedSchema)` to create a new message.
  */
 export const JoinGrantedSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 4);
+  messageDesc(file_bettercompute_agent_v1_join, 5);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinDeferral.
  * Use `create(JoinDeferralSchema)` to create a new message.
  */
 export const JoinDeferralSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 5);
+  messageDesc(file_bettercompute_agent_v1_join, 6);
 
 /**
  * Describes the message bettercompute.agent.v1.RenewRequest.
  * Use `create(RenewRequestSchema)` to create a new message.
  */
 export const RenewRequestSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 6);
+  messageDesc(file_bettercompute_agent_v1_join, 7);
 
 /**
  * Describes the message bettercompute.agent.v1.RenewResponse.
  * Use `create(RenewResponseSchema)` to create a new message.
  */
 export const RenewResponseSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 7);
+  messageDesc(file_bettercompute_agent_v1_join, 8);
 

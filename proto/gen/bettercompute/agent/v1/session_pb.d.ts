@@ -7,6 +7,7 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Command, CommandAck, CommandProgress, CommandReject, CommandResult } from "./commands_pb.js";
+import type { SecretRequest, SecretResponse } from "./secrets_pb.js";
 import type { DesiredState } from "./desired_state_pb.js";
 import type { SignedTrustBundle } from "./trust_pb.js";
 import type { Signature } from "../../common/v1/common_pb.js";
@@ -98,6 +99,14 @@ export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & 
      */
     value: WorkloadTokenRequest;
     case: "workloadTokenRequest";
+  } | {
+    /**
+     * A secret that a command names is wanted.
+     *
+     * @generated from field: bettercompute.agent.v1.SecretRequest secret_request = 10;
+     */
+    value: SecretRequest;
+    case: "secretRequest";
   } | { case: undefined; value?: undefined };
 };
 
@@ -188,6 +197,14 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
      */
     value: WorkloadTokenResponse;
     case: "workloadTokenResponse";
+  } | {
+    /**
+     * Answers a request for a secret.
+     *
+     * @generated from field: bettercompute.agent.v1.SecretResponse secret_response = 10;
+     */
+    value: SecretResponse;
+    case: "secretResponse";
   } | { case: undefined; value?: undefined };
 };
 
