@@ -13,6 +13,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type DescMessage, fromBinary, type Message } from '@bufbuild/protobuf';
+import { subjectByRule } from '../../domain/batch/subjects.ts';
 import { harmOf } from '../../domain/commands/harm.ts';
 import { isCommandId, maxCommandIdLength } from '../../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind, type NodeRole } from '../../domain/commands/kinds.ts';
@@ -60,6 +61,8 @@ export interface AdmittedCommand {
   readonly expiresAtMs: number;
   readonly body: Uint8Array;
   readonly payload: Message;
+  /** What it acts on; null: its payload names nothing (only of a kind that does no harm). */
+  readonly subject: string | null;
   /** What it uses up of a quorum once it is accepted; null: nothing. */
   readonly claim: QuorumClaim | null;
 }
@@ -107,10 +110,11 @@ export function admitCommand(state: AdmissionState, command: Command, now: numbe
     assertNoOtherBody(state, id);
     assertEpoch(state, command);
     const claim = claimOf(state, { command, body, digest, payload }, now);
+    const subject = findSubject(body, { spec, payload });
     const times = { issuedAtMs: Number(body.issuedAtMs), expiresAtMs: Number(body.expiresAtMs) };
     return {
       kind: 'accept',
-      command: { id, kind: body.kind, spec, digest, seq: command.seq, ...times, body: command.body, payload, claim },
+      command: { id, kind: body.kind, spec, digest, seq: command.seq, ...times, body: command.body, payload, subject, claim },
     };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
@@ -118,12 +122,21 @@ export function admitCommand(state: AdmissionState, command: Command, now: numbe
   }
 }
 
+export interface AdmittedPayload {
+  readonly spec: CommandKindSpec;
+  readonly payload: Message;
+  readonly kind: string;
+  /** As of the admitted command. */
+  readonly subject: string | null;
+}
+
 /** Decodes a body that was admitted before; it comes from the journal. @throws DATA_CORRUPT when it does not decode */
-export function readAdmittedPayload(bytes: Uint8Array): { spec: CommandKindSpec; payload: Message; kind: string } {
+export function readAdmittedPayload(bytes: Uint8Array): AdmittedPayload {
   try {
     const body = decodeMessage(CommandBodySchema, bytes, 'commandBody');
     const spec = findCommandKind(body.kind) ?? refuse(R.UNSUPPORTED, `this daemon has no kind "${body.kind}" any more`);
-    return { spec, payload: decodePayload(body, spec), kind: body.kind };
+    const payload = decodePayload(body, spec);
+    return { spec, payload, kind: body.kind, subject: findSubject(body, { spec, payload }) };
   } catch (cause) {
     throw new ControlError('DATA_CORRUPT', 'a journaled command does not decode', { cause, details: { reason: 'journal-body' } });
   }
@@ -259,6 +272,9 @@ function claimOf(state: AdmissionState, { command, body, digest, payload }: Deco
       return refuse(verdict.reject, verdict.detail);
   }
 }
+
+const findSubject = ({ nodeId }: CommandBody, { spec, payload }: { spec: CommandKindSpec; payload: Message }): string | null =>
+  subjectByRule(spec.subject, { nodeId, payload });
 
 /** QUO-027: from the signed body alone. */
 function subjectOf({ nodeId, kind }: CommandBody, payload: Message): string {

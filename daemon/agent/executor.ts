@@ -1,5 +1,5 @@
 /**
- * Runs accepted commands: one after another within a lane, lanes side by side. Every step is journaled before the next may happen,
+ * Runs accepted commands: one after another within a lane (of a shared lane: for each subject, lanes.ts), lanes side by side. Every step is journaled before the next may happen,
  * so that a daemon killed at any moment repeats no effect and loses no result:
  *
  *   received → (start noted, durable) → effect → (end, durable) → result sent until confirmed
@@ -9,14 +9,15 @@
  */
 import { create, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { anyPack } from '@bufbuild/protobuf/wkt';
-import type { CommandKindSpec, Lane } from '../../domain/commands/kinds.ts';
+import type { CommandKindSpec } from '../../domain/commands/kinds.ts';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { showInstant } from '../../domain/time.ts';
 import { bounds, CommandOutcome, type CommandResult, CommandResultSchema } from '../../proto/index.ts';
 import type { KindEnd, KindHandler, KindHandlers } from '../kinds/handler.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { AcceptedCommand, Journal, JournalEntry, StartNote } from '../state/journal.ts';
-import { readAdmittedPayload } from './admission.ts';
+import { type AdmittedCommand, readAdmittedPayload } from './admission.ts';
+import { Lanes, type Place, placeOf } from './lanes.ts';
 import type { AgentLog } from './log.ts';
 
 export interface ExecutorPorts {
@@ -35,18 +36,15 @@ export interface ExecutorPorts {
   readonly timeoutOf?: (spec: CommandKindSpec) => number;
 }
 
-/** Waiting in one lane; more stays with the gateway, unacknowledged. */
-export const laneRoom = 64;
-
 interface Job {
   readonly entry: JournalEntry & { readonly state: 'received' | 'started' };
+  readonly place: Place;
   readonly abort: AbortController;
 }
 
 export class Executor {
   readonly #ports: ExecutorPorts;
-  readonly #waiting = new Map<Lane, Job[]>();
-  readonly #running = new Map<Lane, Job>();
+  readonly #lanes = new Lanes<Job>();
   readonly #active = new Set<Promise<void>>();
   #stopping = false;
 
@@ -55,11 +53,11 @@ export class Executor {
   }
 
   get running(): number {
-    return this.#running.size;
+    return [...this.#lanes.running()].length;
   }
 
-  hasRoom(lane: Lane): boolean {
-    return (this.#waiting.get(lane)?.length ?? 0) < laneRoom;
+  hasRoom({ spec, subject }: Pick<AdmittedCommand, 'spec' | 'subject'>): boolean {
+    return this.#lanes.hasRoom(placeOf(spec, subject));
   }
 
   /** Takes up what the journal says was left behind. Called once server time is known. */
@@ -75,15 +73,12 @@ export class Executor {
   /** Takes a waiting command out, or asks a running one to end. An unknown or finished one is left alone. */
   cancel(id: string, reason: string): void {
     const why = new ControlError('CANCELLED', `cancelled: ${reason === '' ? 'no reason was given' : reason}`);
-    for (const job of this.#running.values()) if (job.entry.id === id) job.abort.abort(why);
-    for (const lane of this.#waiting.values()) {
-      const at = lane.findIndex((job) => job.entry.id === id);
-      const [job] = at === -1 ? [] : lane.splice(at, 1);
-      if (job === undefined) continue;
-      // It ends at once, not when its turn would have come.
-      job.abort.abort(why);
-      this.#track(this.#run(job));
-    }
+    for (const job of this.#lanes.running()) if (job.entry.id === id) job.abort.abort(why);
+    const waiting = this.#lanes.take(id);
+    if (waiting === undefined) return;
+    // It ends at once, not when its turn would have come.
+    waiting.abort.abort(why);
+    this.#track(this.#run(waiting));
   }
 
   /** Starts nothing more and waits for what runs; what has not ended by then is left to the next start. */
@@ -95,26 +90,24 @@ export class Executor {
     });
     await Promise.race([Promise.all(this.#active), grace]);
     clearTimeout(timer);
-    for (const job of this.#running.values()) job.abort.abort(leaving);
+    for (const job of this.#lanes.running()) job.abort.abort(leaving);
   }
 
   #enqueue(entry: Job['entry']): void {
-    const { spec } = readAdmittedPayload(entry.body);
-    const lane = this.#waiting.get(spec.lane) ?? [];
-    lane.push({ entry, abort: new AbortController() });
-    this.#waiting.set(spec.lane, lane);
-    this.#next(spec.lane);
+    const { spec, subject } = readAdmittedPayload(entry.body);
+    const place = placeOf(spec, subject);
+    this.#lanes.push({ entry, place, abort: new AbortController() });
+    this.#next(place);
   }
 
-  #next(lane: Lane): void {
-    if (this.#stopping || this.#running.has(lane)) return;
-    const job = this.#waiting.get(lane)?.shift();
+  #next(place: Place): void {
+    if (this.#stopping) return;
+    const job = this.#lanes.begin(place);
     if (job === undefined) return;
-    this.#running.set(lane, job);
     this.#track(
       this.#run(job).finally(() => {
-        this.#running.delete(lane);
-        this.#next(lane);
+        this.#lanes.end(place);
+        this.#next(place);
       }),
     );
   }

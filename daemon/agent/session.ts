@@ -172,7 +172,7 @@ export class AgentSession {
         this.#ack(admission.id, { seq: command.seq, digest: admission.digest });
         return this.sendResult(admission.id);
       case 'accept':
-        if (!state.executor.hasRoom(admission.command.spec.lane)) return this.#holdBack(command);
+        if (!state.executor.hasRoom(admission.command)) return this.#holdBack(command);
         return this.#accept(admission.command);
     }
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { admitCommand } from '../../daemon/agent/admission.ts';
-import { laneRoom } from '../../daemon/agent/executor.ts';
+import { laneRoom } from '../../daemon/agent/lanes.ts';
 import { type KindHandler, succeeded } from '../../daemon/kinds/handler.ts';
 import { memoryQuorumStores, type QuorumStores } from '../../daemon/quorum/quorum-state.ts';
 import { UsedLeaves } from '../../daemon/quorum/used-leaves.ts';
