@@ -118,6 +118,8 @@ export const command = z.object({
   finishedAt: instant.nullable(),
   rejectReason: z.string().nullable(),
   signerRoot: z.string(),
+  /** What its node said last of how far it is; absent when it has said nothing. */
+  progress: z.object({ done: z.int(), total: z.int(), note: z.string(), at: instant, firstDone: z.int(), firstAt: instant }).optional(),
   result: z
     .object({ outcome: z.int(), errorCode: z.string(), errorMessage: z.string(), payload: z.string().describe('base64') })
     .nullable(),

@@ -2,6 +2,7 @@
  * What operators look at: nodes, commands, trust, audit, evidence. Reads only, each one statement over an index; nothing here
  * decides anything, so the console may show it while a gate computes its own facts.
  */
+import type { CommandProgress } from '../domain/commands/progress.ts';
 import { type CommandState, commandStateName } from '../domain/commands/states.ts';
 import { ControlError } from '../domain/errors.ts';
 import { connectedWithinMs } from '../domain/session/presence.ts';
@@ -83,13 +84,16 @@ export interface CommandView {
   readonly finishedAt: number | null;
   readonly rejectReason: string | null;
   readonly signerRoot: string;
+  /** What its node said last of how far it is; absent when it has said nothing. */
+  readonly progress?: CommandProgress;
   readonly result: { readonly outcome: number; readonly errorCode: string; readonly errorMessage: string; readonly payload: string } | null;
 }
 
 const commandSelect = `
   select c.id, c.node_id, c.seq, c.kind, c.state, c.requested_by, c.created_at, c.deadline, c.acked_at, c.finished_at,
-         c.reject_reason, c.signer_root, c.batch_id, c.not_before, r.outcome, r.error_code, r.error_message, r.payload
-    from node_commands c left join node_results r on r.command_id = c.id`;
+         c.reject_reason, c.signer_root, c.batch_id, c.not_before, r.outcome, r.error_code, r.error_message, r.payload,
+         p.done, p.total, p.note, p.at, p.first_done, p.first_at
+    from node_commands c left join node_results r on r.command_id = c.id left join command_progress p on p.command_id = c.id`;
 
 /**
  * The command of that id, or every command of the workflow of that id (command ids begin with their workflow's).
@@ -271,6 +275,15 @@ const toNode = (row: Row, now: number): NodeView => ({
   openCommands: row.open_commands,
 });
 
+const toProgress = ({ done, total, note, at, first_done: firstDone, first_at: firstAt }: Row): CommandProgress => ({
+  done,
+  total,
+  note,
+  at,
+  firstDone,
+  firstAt,
+});
+
 const toCommand = (row: Row): CommandView => ({
   id: row.id,
   nodeId: row.node_id,
@@ -287,6 +300,7 @@ const toCommand = (row: Row): CommandView => ({
   finishedAt: row.finished_at,
   rejectReason: row.reject_reason,
   signerRoot: row.signer_root,
+  ...(row.at === null ? {} : { progress: toProgress(row) }),
   result:
     row.outcome === null
       ? null

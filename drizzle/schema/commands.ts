@@ -51,6 +51,17 @@ export const nodeResults = pgTable('node_results', {
   receivedAt: instantColumn('received_at').notNull().defaultNow(),
 });
 
+export const commandProgress = pgTable('command_progress', {
+  commandId: text('command_id').primaryKey(),
+  done: int8('done').notNull(),
+  total: int8('total').notNull(),
+  note: text('note').notNull(),
+  epoch: int8('epoch').notNull(),
+  at: instantColumn('at').notNull(),
+  firstDone: int8('first_done').notNull(),
+  firstAt: instantColumn('first_at').notNull(),
+});
+
 export const commandWaits = pgTable('command_waits', {
   commandId: text('command_id').primaryKey(),
   workflowId: text('workflow_id').notNull(),

@@ -4,8 +4,19 @@
  */
 export { auditCheckpoints, auditCounter, auditEvents } from './audit.ts';
 export { approverSetChanges, commandBatchApprovals, commandBatches, commandBatchMembers, commandBatchScope, tenants } from './batches.ts';
-export { commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
+export { commandProgress, commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
 export { joinTokens, renewReplays } from './join.ts';
+export {
+  bootEntries,
+  machineBmcs,
+  machineDisks,
+  machineIdentities,
+  machines,
+  machineTombstones,
+  metalEvidence,
+  metalRunSteps,
+  metalRuns,
+} from './machines.ts';
 export { nodeCerts, nodes, revocationCounter, sites } from './nodes.ts';
 export { bundleFreshness, controlProcesses, pkiBundle, workerCerts } from './processes.ts';
 export { rotationEvidence, rotationOverrides } from './rotations.ts';

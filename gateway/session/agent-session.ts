@@ -17,11 +17,11 @@ import {
   MessageReader,
   ProtocolError,
   type TrustRefused,
-  type WorkloadTokenRequest,
 } from '../../proto/index.ts';
 import { okTrailers } from '../grpc/metadata.ts';
 import { prefixRefusal, type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
 import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
+import type { AskingSession, BrokerQuestion } from './broker-relay.ts';
 import type { ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
 import { SessionCore } from './core.ts';
 import type { DispatchSession } from './dispatcher.ts';
@@ -32,6 +32,7 @@ import type { HelloFacts } from './read-frames.ts';
 import type { RecordingSession } from './recorder.ts';
 import type {
   CommandAckRow,
+  CommandProgressRow,
   CommandRejectRow,
   CommandResultRow,
   OpenedSession,
@@ -40,7 +41,6 @@ import type {
   StoredDesiredState,
 } from './store.ts';
 import { attachStream, type StreamTarget } from './stream-events.ts';
-import type { AskingSession } from './workload-relay.ts';
 
 export const sessionLimits = Object.freeze({
   /** Frames between two sweeps (one second) before the peer is made to wait. */
@@ -233,6 +233,10 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.#host.record(this, { kind: 'result', row });
   }
 
+  progress(row: CommandProgressRow): void {
+    this.#host.progress(this, row);
+  }
+
   report(report: SessionReport, soon: boolean): void {
     this.unwritten = mergeReports(this.unwritten, report);
     this.#host.reported(this, soon);
@@ -246,8 +250,8 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.#host.trustRefused(this, refused);
   }
 
-  workloadToken(request: WorkloadTokenRequest): void {
-    this.#host.workloadToken(this, request);
+  ask(question: BrokerQuestion): void {
+    this.#host.ask(this, question);
   }
 
   answer(frame: ServerFrameInit): void {

@@ -1,10 +1,11 @@
 /** The words between a session's state machine, the I/O around it and the gateway: types only. */
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import type { ProtocolRange, ServerFrameSchema, TrustRefused, WorkloadTokenRequest } from '../../proto/index.ts';
+import type { ProtocolRange, ServerFrameSchema, TrustRefused } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
+import type { BrokerQuestion } from './broker-relay.ts';
 import type { SessionReport } from './presence.ts';
 import type { HelloFacts } from './read-frames.ts';
-import type { CommandAckRow, CommandRejectRow, CommandResultRow } from './store.ts';
+import type { CommandAckRow, CommandProgressRow, CommandRejectRow, CommandResultRow } from './store.ts';
 
 export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
 
@@ -16,12 +17,15 @@ export interface SessionEffects {
   ack(row: CommandAckRow): void;
   reject(row: CommandRejectRow): void;
   result(row: CommandResultRow): void;
+  /** How far a command is: the last word of each counts. */
+  progress(row: CommandProgressRow): void;
   /** Something to record with the next presence write; soon, when a gate may wait for it. */
   report(report: SessionReport, soon: boolean): void;
   /** There is room for commands that wait in the log. */
   wake(): void;
   trustRefused(refused: TrustRefused): void;
-  workloadToken(request: WorkloadTokenRequest): void;
+  /** Something to ask of a broker behind the control plane. */
+  ask(question: BrokerQuestion): void;
   end(reason: RefusalReason, message?: string): void;
 }
 
@@ -65,10 +69,11 @@ export interface SessionHost<S> {
   readonly isRecorderFull: boolean;
   open(session: S, hello: HelloFacts): void;
   record(session: S, said: Said): void;
+  progress(session: S, row: CommandProgressRow): void;
   reported(session: S, soon: boolean): void;
   wake(session: S): void;
   trustRefused(session: S, refused: TrustRefused): void;
-  workloadToken(session: S, request: WorkloadTokenRequest): void;
+  ask(session: S, question: BrokerQuestion): void;
   ended(session: S, reason: string): void;
   failed(session: S, error: unknown): void;
   closed(session: S): void;

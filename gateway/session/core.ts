@@ -18,7 +18,7 @@ import type { RefusalReason } from '../grpc/refusals.ts';
 import { commandFrame } from './command-frame.ts';
 import type { SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
-import { ackRow, approverSet, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
+import { ackRow, approverSet, progressRow, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
 import type { CommandRejectRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
 import { welcomeFrame } from './welcome.ts';
 
@@ -246,10 +246,12 @@ export class SessionCore {
       case 'trustRefused':
         return fx.trustRefused(frame.value);
       case 'workloadTokenRequest':
-        return this.#isRestricted ? undefined : fx.workloadToken(frame.value);
+      case 'secretRequest':
+        return this.#isRestricted ? undefined : fx.ask(frame);
       case 'hello':
         return this.end('second-hello', fx);
       case 'commandProgress':
+        return fx.progress(progressRow(this, frame.value));
       case undefined:
         return;
     }

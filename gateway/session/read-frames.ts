@@ -9,13 +9,14 @@ import {
   bounds,
   type CommandAck,
   CommandOutcome,
+  type CommandProgress,
   type CommandReject,
   CommandRejectReason,
   type CommandResult,
   type Hello,
 } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
-import type { CommandAckRow, CommandRejectRow, CommandResultRow } from './store.ts';
+import type { CommandAckRow, CommandProgressRow, CommandRejectRow, CommandResultRow } from './store.ts';
 
 /** Whose session the frame came on. */
 export interface SessionKey {
@@ -73,6 +74,20 @@ export const rejectRow = ({ nodeId, epoch }: SessionKey, reject: CommandReject):
   seq: reject.seq > BigInt(Number.MAX_SAFE_INTEGER) ? 0 : Number(reject.seq),
   reason: rejectReasonName(reject.reason),
   detail: text(reject.detail),
+});
+
+/** What a count cannot hold is as much as it can: how far a command is ends no session. */
+const atMost = (value: bigint): number => (value > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(value));
+
+const longestNote = 256;
+
+export const progressRow = ({ nodeId, epoch }: SessionKey, progress: CommandProgress): CommandProgressRow => ({
+  nodeId,
+  epoch,
+  commandId: commandId(progress.commandId),
+  done: atMost(progress.done),
+  total: atMost(progress.total),
+  note: text(progress.note, longestNote),
 });
 
 /** An end this version does not know is a failure. */

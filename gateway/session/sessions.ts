@@ -7,24 +7,25 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { ServerHttp2Stream } from 'node:http2';
-import type { TrustRefused, WorkloadTokenRequest } from '../../proto/index.ts';
+import type { TrustRefused } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import type { GatewayLog } from '../log.ts';
 import type { GatewayMetrics } from '../metrics.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { AgentSession } from './agent-session.ts';
+import type { BrokerQuestion, BrokerRelay } from './broker-relay.ts';
 import type { Said, SessionHost, SessionPeer, SessionTerms } from './contract.ts';
 import { DatabaseWatch } from './database-watch.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { createLimiter } from './limiter.ts';
 import { openingRow } from './opening-row.ts';
 import { Presence } from './presence.ts';
+import { ProgressBoard } from './progress.ts';
 import type { HelloFacts } from './read-frames.ts';
 import { Recorder } from './recorder.ts';
 import { inTurns, sendSlots } from './spread.ts';
-import type { PublishedTrust, Revocation, SessionStore } from './store.ts';
+import type { CommandProgressRow, PublishedTrust, Revocation, SessionStore } from './store.ts';
 import { TrustFeed } from './trust-feed.ts';
-import type { WorkloadRelay } from './workload-relay.ts';
 
 export interface SessionsOptions {
   readonly store: SessionStore;
@@ -33,7 +34,7 @@ export interface SessionsOptions {
   readonly random: () => number;
   readonly log: GatewayLog;
   readonly metrics: GatewayMetrics;
-  readonly workload: WorkloadRelay;
+  readonly brokers: BrokerRelay;
   /** The stream is gone; `wasUseful`: it had been a session. */
   onClosed(stream: ServerHttp2Stream, wasUseful: boolean): void;
   onTrust?(trust: PublishedTrust): void;
@@ -48,6 +49,7 @@ export class Sessions implements SessionHost<AgentSession> {
   readonly #byNode = new Map<string, AgentSession>();
   readonly #trust: TrustFeed;
   readonly #recorder: Recorder;
+  readonly #progress: ProgressBoard;
   readonly #dispatcher: Dispatcher;
   readonly #presence: Presence;
   readonly #opens = createLimiter({ atATime: 8, maxWaiting: 10_000 });
@@ -72,6 +74,11 @@ export class Sessions implements SessionHost<AgentSession> {
       scheduler,
       onUnknown: (commandIds) => options.log.warn({ commandIds }, 'results of no known command, or of another body'),
       onRoom: () => inTurns(this.#all, (session) => session.onRoom()),
+    });
+    this.#progress = new ProgressBoard({
+      scheduler,
+      write: (rows) => watch(() => store.recordProgress(rows)),
+      onError: (error) => this.#databaseFailed('progress', error),
     });
     this.#dispatcher = new Dispatcher({
       scheduler,
@@ -136,6 +143,10 @@ export class Sessions implements SessionHost<AgentSession> {
     this.#recorder.push(session, said);
   }
 
+  progress(session: AgentSession, row: CommandProgressRow): void {
+    this.#progress.push(session, row);
+  }
+
   reported(_session: AgentSession, soon: boolean): void {
     if (soon) this.#presence.soon();
   }
@@ -151,8 +162,8 @@ export class Sessions implements SessionHost<AgentSession> {
     this.#options.log.warn(fields, 'a daemon refuses the trust bundle');
   }
 
-  workloadToken(session: AgentSession, request: WorkloadTokenRequest): void {
-    this.#options.workload.relay(session, request);
+  ask(session: AgentSession, question: BrokerQuestion): void {
+    this.#options.brokers.relay(session, question);
   }
 
   ended(session: AgentSession, reason: string): void {
@@ -218,9 +229,9 @@ export class Sessions implements SessionHost<AgentSession> {
     for (const { stream } of this.#all) stream.destroy();
   }
 
-  /** Writes out what is in memory: reports, presence, acks and results, ends. */
+  /** Writes out what is in memory: reports, presence, acks and results, how far commands are, ends. */
   async flush(): Promise<void> {
-    await Promise.all([this.#presence.flush(), this.#recorder.drained(), ...this.#pendingEnds]);
+    await Promise.all([this.#presence.flush(), this.#recorder.drained(), this.#progress.flush(), ...this.#pendingEnds]);
   }
 
   close(): void {

@@ -3,6 +3,7 @@ import { ControlError } from '../../domain/errors.ts';
 import type { Database, Executor } from '../../drizzle/client.ts';
 import { cancelledAmong, readOwnedCommands, recordBatch } from '../../drizzle/queries/dispatch.ts';
 import { findNewerSpecs, findStoredSpec } from '../../drizzle/queries/nodes.ts';
+import { recordProgress } from '../../drizzle/queries/progress.ts';
 import { readAllRevoked, readRevocationCounter, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
 import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
@@ -18,6 +19,7 @@ export function createPostgresStore(db: Database, now: () => number): SessionSto
     readOpenCommands: (cursors, limitPerNode) => readOwnedCommands(db, cursors, limitPerNode),
     cancelledAmong: (ids) => cancelledAmong(db, ids),
     record: (batch) => record(db, batch, now()),
+    recordProgress: (rows) => recordProgress(db, rows, now()),
     publishedTrust: () => publishedTrust(db),
     findDesiredState: (nodeId) => findDesiredState(db, nodeId),
     findNewerStates: async (held) => new Map((await findNewerSpecs(db, held)).map(({ nodeId, ...state }) => [nodeId, state])),

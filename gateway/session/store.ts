@@ -5,10 +5,21 @@
  * Every method may throw UNAVAILABLE (and other ControlErrors); none of that ends the gateway.
  */
 import type { CommandAckRow, CommandRejectRow, CommandResultRow, QueuedCommand } from '../../drizzle/queries/dispatch.ts';
+import type { CommandProgressRow } from '../../drizzle/queries/progress.ts';
 import type { Revocation } from '../../drizzle/queries/revocations.ts';
 import type { NewSession, OpenedSession, SessionTouch } from '../../drizzle/queries/sessions.ts';
 
-export type { CommandAckRow, CommandRejectRow, CommandResultRow, NewSession, OpenedSession, QueuedCommand, Revocation, SessionTouch };
+export type {
+  CommandAckRow,
+  CommandProgressRow,
+  CommandRejectRow,
+  CommandResultRow,
+  NewSession,
+  OpenedSession,
+  QueuedCommand,
+  Revocation,
+  SessionTouch,
+};
 
 /** What the deployment publishes; handed out as these bytes. */
 export interface PublishedTrust {
@@ -72,6 +83,8 @@ export interface SessionStore {
   /** Which of these sent commands were cancelled. */
   cancelledAmong(commandIds: readonly string[]): Promise<readonly string[]>;
   record(batch: SessionBatch): Promise<RecordedBatch>;
+  /** The last word about each command. @returns command ids of sessions that are no longer their node's */
+  recordProgress(rows: readonly CommandProgressRow[]): Promise<{ readonly fenced: readonly string[] }>;
   publishedTrust(): Promise<PublishedTrust | null>;
   findDesiredState(nodeId: string): Promise<StoredDesiredState | null>;
   /** Of these nodes, the signed state of those that have a newer generation than the one named. */

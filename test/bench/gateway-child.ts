@@ -35,6 +35,7 @@ const emptyStore: SessionStore = {
   readOpenCommands: async () => ({ commands: [], fenced: [] }),
   cancelledAmong: async () => [],
   record: async () => ({ settled: [], fenced: [], unknown: [] }),
+  recordProgress: async () => ({ fenced: [] }),
   publishedTrust: async () => null,
   findDesiredState: async () => null,
   findNewerStates: async () => new Map(),

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import type {
+  CommandProgressRow,
   CommandResultRow,
   HeldState,
   NewSession,
@@ -44,6 +45,7 @@ export class MemoryStore implements SessionStore {
   readonly epochs = new Map<string, number>();
   readonly log = new Map<string, StoredCommand[]>();
   readonly results = new Map<string, CommandResultRow>();
+  readonly progress = new Map<string, CommandProgressRow>();
   readonly revocations: Revocation[] = [];
   readonly inactive = new Map<string, ControlError>();
   readonly counts = { batches: 0, touches: 0, touchedRows: 0, reads: 0, opens: 0 };
@@ -189,6 +191,13 @@ export class MemoryStore implements SessionStore {
       if (!this.#store(row)) unknown.push(row.commandId);
     }
     return { settled, fenced, unknown };
+  }
+
+  async recordProgress(rows: readonly CommandProgressRow[]): Promise<{ fenced: string[] }> {
+    await this.#enter('recordProgress');
+    const isOwn = ({ nodeId, epoch }: CommandProgressRow): boolean => this.epochs.get(nodeId) === epoch;
+    for (const row of rows.filter(isOwn)) if ((this.stateOf(row.commandId) ?? 2) < 2) this.progress.set(row.commandId, row);
+    return { fenced: rows.filter((row) => !isOwn(row)).map(({ commandId }) => commandId) };
   }
 
   async publishedTrust(): Promise<PublishedTrust | null> {

@@ -24,10 +24,11 @@ export class Recorder implements SessionEffects {
   ack = (row: unknown): void => void this.effects.push(['ack', row]);
   reject = (row: unknown): void => void this.effects.push(['reject', row]);
   result = (row: unknown): void => void this.effects.push(['result', row]);
+  progress = (row: unknown): void => void this.effects.push(['progress', row]);
   report = (report: unknown, soon: boolean): void => void this.effects.push(['report', { report, soon }]);
   wake = (): void => void this.effects.push(['wake', null]);
   trustRefused = (refused: unknown): void => void this.effects.push(['trustRefused', refused]);
-  workloadToken = (request: unknown): void => void this.effects.push(['workloadToken', request]);
+  ask = (question: { readonly case: string }): void => void this.effects.push([`ask ${question.case}`, question]);
   end = (reason: string): void => void this.effects.push(['end', reason]);
 
   names(): string[] {

@@ -113,18 +113,18 @@ describe('the session state machine', () => {
 
   it('FRM-004 has a use for every frame case of a session', () => {
     const said = { commandId: 'c', seq: 1n, bodySha256: new Uint8Array(32) };
-    const uses: Readonly<Record<Exclude<AgentCase, 'workloadTokenRequest' | 'secretRequest'>, [frame: AgentFrameInit, effects: string[]]>> =
-      {
-        hello: [helloFrame(), ['end second-hello']],
-        status: [{ frame: { case: 'status', value: { trustVersion: 7n } } }, ['report']],
-        commandAck: [{ frame: { case: 'commandAck', value: said } }, ['ack']],
-        commandReject: [{ frame: { case: 'commandReject', value: said } }, ['reject']],
-        commandResult: [{ frame: { case: 'commandResult', value: said } }, ['result']],
-        // Shown to nobody yet.
-        commandProgress: [{ frame: { case: 'commandProgress', value: { commandId: 'c', done: 1n } } }, []],
-        heartbeat: [{ frame: { case: 'heartbeat', value: { sequence: 1n } } }, ['send heartbeatAck']],
-        trustRefused: [{ frame: { case: 'trustRefused', value: { reason: 'no-roots' } } }, ['trustRefused']],
-      };
+    const uses: Readonly<Record<AgentCase, [frame: AgentFrameInit, effects: string[]]>> = {
+      hello: [helloFrame(), ['end second-hello']],
+      status: [{ frame: { case: 'status', value: { trustVersion: 7n } } }, ['report']],
+      commandAck: [{ frame: { case: 'commandAck', value: said } }, ['ack']],
+      commandReject: [{ frame: { case: 'commandReject', value: said } }, ['reject']],
+      commandResult: [{ frame: { case: 'commandResult', value: said } }, ['result']],
+      commandProgress: [{ frame: { case: 'commandProgress', value: { commandId: 'c', done: 1n } } }, ['progress']],
+      heartbeat: [{ frame: { case: 'heartbeat', value: { sequence: 1n } } }, ['send heartbeatAck']],
+      trustRefused: [{ frame: { case: 'trustRefused', value: { reason: 'no-roots' } } }, ['trustRefused']],
+      workloadTokenRequest: [{ frame: { case: 'workloadTokenRequest', value: { requestId: 'r' } } }, ['ask workloadTokenRequest']],
+      secretRequest: [{ frame: { case: 'secretRequest', value: { requestId: 'r' } } }, ['ask secretRequest']],
+    };
     for (const [name, [frame, effects]] of Object.entries(uses)) {
       const { core, fx } = opened();
       fx.clear();
@@ -133,13 +133,23 @@ describe('the session state machine', () => {
     }
   });
 
+  it('FRM-004 hears how far a command is, bounded: a number that is none and a note without end end no session', () => {
+    const { core, fx } = opened();
+    fx.clear();
+    const say = (value: object): void => core.onFrame(frameOf({ frame: { case: 'commandProgress', value } }), 0, fx);
+    say({ commandId: 'c', done: 2n ** 64n - 1n, total: 2n ** 63n, note: `a\u0000${'b'.repeat(1_000)}` });
+    const [[, row] = []] = fx.effects;
+    const most = Number.MAX_SAFE_INTEGER;
+    assert.deepEqual(row, { nodeId: 'node-1', epoch: 4, commandId: 'c', done: most, total: most, note: `a${'b'.repeat(254)}` });
+    assert.throws(() => say({ commandId: 'a b' }), /a command id is not what the protocol says/);
+  });
+
   it('FRM-005 SKEW-037 passes over a frame case it does not know', () => {
     const { core, fx } = opened();
     fx.clear();
     const unknown = fromBinary(AgentFrameSchema, Buffer.from([0xf2, 0x07, 0x02, 0x08, 0x01]));
     assert.equal(unknown.frame.case, undefined);
     core.onFrame(unknown, 0, fx);
-    core.onFrame(frameOf({ frame: { case: 'commandProgress', value: { commandId: 'c', done: 1n } } }), 0, fx);
     assert.deepEqual(fx.names(), []);
     assert.equal(core.phase, 'open');
   });

@@ -4,6 +4,7 @@ import { type CommonOptions, commonOptions, withExamples } from '../../command.t
 import { agoText, table } from '../../format.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
+import { progressText } from '../../progress.ts';
 
 export interface CommandsShowOptions extends CommonOptions {
   readonly id: string;
@@ -32,12 +33,13 @@ export const commandTable = (commands: readonly CommandAnswer[], now: number): s
       command.kind,
       command.state,
       agoText(command.createdAt, now),
-      detailOf(command),
+      detailOf(command, now),
     ]),
   );
 
-function detailOf({ rejectReason, result, finishedAt, createdAt }: CommandAnswer): string {
+function detailOf({ kind, rejectReason, result, finishedAt, createdAt, progress }: CommandAnswer, now: number): string {
   if (rejectReason !== null && rejectReason !== '') return rejectReason;
   if (result !== null && result.errorCode !== '') return `${result.errorCode}: ${result.errorMessage}`;
-  return finishedAt === null ? '-' : `in ${finishedAt - createdAt} ms`;
+  if (finishedAt !== null) return `in ${finishedAt - createdAt} ms`;
+  return progress === undefined ? '-' : progressText(kind, progress, now);
 }
