@@ -22,12 +22,12 @@ import { RevocationFeed } from './revocation/feed.ts';
 import { createRouter, type Router } from './router.ts';
 import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
+import { BrokerRelay } from './session/broker-relay.ts';
 import type { SessionTiming } from './session/contract.ts';
 import { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
 import { SpecFeed } from './session/spec-feed.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
-import { WorkloadRelay } from './session/workload-relay.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
 import type { TlsMaterial } from './tls/material.ts';
 import { TurnQueue } from './turn-queue.ts';
@@ -167,7 +167,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     random,
     log,
     metrics,
-    workload: new WorkloadRelay(options.services, log),
+    brokers: new BrokerRelay(options.services, log),
     onClosed: (stream, wasUseful) => router.sessionClosed(stream, wasUseful),
     ...(options.onTrust === undefined ? {} : { onTrust: options.onTrust }),
   });

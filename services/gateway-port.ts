@@ -17,4 +17,9 @@ export interface GatewayServices {
    * (WID-037). @throws ControlError
    */
   workloadToken?(request: Uint8Array, peer: GatewayPeer): Promise<Uint8Array>;
+  /**
+   * An encoded SecretRequest → an encoded SecretResponse, sealed to the node that asks. Absent where the control plane has no such
+   * service. @throws ControlError
+   */
+  secret?(request: Uint8Array, peer: GatewayPeer): Promise<Uint8Array>;
 }

@@ -20,6 +20,7 @@ export {
 export { nodeCerts, nodes, revocationCounter, sites } from './nodes.ts';
 export { bundleFreshness, controlProcesses, pkiBundle, workerCerts } from './processes.ts';
 export { rotationEvidence, rotationOverrides } from './rotations.ts';
+export { secrets } from './secrets.ts';
 export { nodePresence, nodeSessions } from './sessions.ts';
 export { sshCertificates } from './ssh.ts';
 export { trustBundleHistory, trustBundleState } from './trust.ts';

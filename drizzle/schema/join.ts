@@ -14,6 +14,8 @@ export const joinTokens = pgTable('join_tokens', {
   usedByNode: text('used_by_node'),
   usedCsrSha256: bytea('used_csr_sha256'),
   tenantId: text('tenant_id').notNull().default('default'),
+  attestor: text('attestor').notNull().default('join-token'),
+  runId: text('run_id'),
 });
 
 export const renewReplays = pgTable('renew_replays', {

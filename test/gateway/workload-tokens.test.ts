@@ -1,7 +1,7 @@
 /** Workload tokens through a gateway over real TLS: the question and its answer beside the frames, and what the gateway says by itself. */
 import assert from 'node:assert/strict';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { relayLimits } from '../../gateway/session/workload-relay.ts';
+import { relayLimits } from '../../gateway/session/broker-relay.ts';
 import { refuseWorkloadTokenRequest } from '../../pki/workload/index.ts';
 import { bounds, CommandOutcome, WorkloadTokenRequestSchema, WorkloadTokenResponseSchema } from '../../proto/index.ts';
 import { nodeLeaf, openAgent, type TestLeaf } from '../harness/agent.ts';
@@ -126,11 +126,13 @@ describe('workload tokens through a gateway', () => {
 
   it("WID-036 passes the broker's word on, and says rate-limited to a session that has too many under way", async () => {
     const { agent } = await openAgent({ port: running.port, leaf });
-    for (let at = 0; at <= relayLimits.perSession; at++) agent.send(frameOf(`r-${at}`));
+    for (let at = 0; at <= relayLimits.workloadTokenRequest.perSession; at++) agent.send(frameOf(`r-${at}`));
     const refused = await agent.expect('workloadTokenResponse');
-    assert.deepEqual([refused.requestId, refused.error], [`r-${relayLimits.perSession}`, 'rate-limited']);
-    for (let at = 0; at < relayLimits.perSession; at++) (await next()).answer(refuseWorkloadTokenRequest(`r-${at}`, 'not-bound'));
-    for (let at = 0; at < relayLimits.perSession; at++) assert.equal((await agent.expect('workloadTokenResponse')).error, 'not-bound');
+    assert.deepEqual([refused.requestId, refused.error], [`r-${relayLimits.workloadTokenRequest.perSession}`, 'rate-limited']);
+    for (let at = 0; at < relayLimits.workloadTokenRequest.perSession; at++)
+      (await next()).answer(refuseWorkloadTokenRequest(`r-${at}`, 'not-bound'));
+    for (let at = 0; at < relayLimits.workloadTokenRequest.perSession; at++)
+      assert.equal((await agent.expect('workloadTokenResponse')).error, 'not-bound');
     agent.send(frameOf('r-again'));
     (await next()).answer(boxFor('r-again'));
     assert.equal((await agent.expect('workloadTokenResponse')).error, '', 'there is room again');
