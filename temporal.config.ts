@@ -32,6 +32,9 @@ export const workflowIds = Object.freeze({
   rebootNodes: (unique: string): string => `reboot/${unique}`,
   approveBatch: (batchId: string): string => `batch/${batchId}`,
   rotateApproverSet: 'rotate-approver-set',
+  /** One run of a kind at a time on a machine: its name is that of the workflow's type in short. */
+  machineRun: (machineId: string, kind: 'provision' | 'retire' | 'inspect' | 'rotate-bmc'): string => `machine/${machineId}/${kind}`,
+  reimageFleet: (run: string): string => `fleet/${run}/reimage`,
 } as const);
 
 export const scheduleIds = Object.freeze({
