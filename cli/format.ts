@@ -3,10 +3,10 @@
  * reason of a cancellation): one line, and nothing in it that a terminal obeys or does not show.
  */
 import { about } from '../domain/rotation/gates.ts';
+import { codePointEscape, showUnseen } from '../domain/text/unseen.ts';
 import { showInstant } from '../domain/time.ts';
 
-const obeyed = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
-const plain = (text: string): string => text.replace(obeyed, (found) => `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`);
+export const plain = (text: string): string => showUnseen(text, codePointEscape, { lines: false });
 
 /** Aligned columns under a heading; the last column is not padded. */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {

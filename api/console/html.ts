@@ -6,6 +6,7 @@
  * out by their code points.
  */
 import { ControlError } from '../../domain/errors.ts';
+import { codePointName, showUnseen } from '../../domain/text/unseen.ts';
 
 export interface Html {
   readonly html: string;
@@ -23,14 +24,12 @@ const make = (text: string): Html => {
 
 const escapes: Readonly<Record<string, string>> = Object.freeze({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' });
 
-/** Controls but the line feed, zero-width characters, direction marks, line separators, private use and lone surrogates. */
-const unseen = /(?!\n)\p{Cc}|\p{Cf}|\p{Co}|\p{Cs}|\p{Zl}|\p{Zp}/gu;
-
 /** As text of an element or a quoted attribute. */
 export const escapeHtml = (text: string): string =>
-  text
-    .replace(unseen, (found) => `⟨U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
-    .replace(/[&<>"']/g, (found) => escapes[found] as string);
+  showUnseen(text, (character) => `⟨${codePointName(character)}⟩`, { lines: true }).replace(
+    /[&<>"']/g,
+    (found) => escapes[found] as string,
+  );
 
 function written(value: Value): string {
   if (value === null) return '';

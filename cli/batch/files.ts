@@ -1,16 +1,14 @@
 /** What the batch commands write: JSON that no terminal can be tricked with, files that replace nothing by accident. */
 import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
 import { ControlError } from '../../domain/errors.ts';
+import { showUnseen } from '../../domain/text/unseen.ts';
 import type { CliIo } from '../io.ts';
-
-/** Characters that a terminal obeys or does not show, and that JSON allows as they are. */
-const unseen = /[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}\p{Co}]/gu;
 
 const asEscapes = (character: string): string =>
   [...Array(character.length).keys()].map((at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, '0')}`).join('');
 
 /** JSON that reads back the same and shows everything that is in it (BAT-056). */
-export const safeJson = (value: unknown): string => JSON.stringify(value, null, 2).replace(unseen, asEscapes);
+export const safeJson = (value: unknown): string => showUnseen(JSON.stringify(value, null, 2), asEscapes, { lines: true });
 
 export const writeSafeJson = (io: Pick<CliIo, 'out'>, value: unknown): void => io.out(safeJson(value));
 

@@ -7,23 +7,22 @@
  *     with Latin letters, and named in a warning wherever they stand
  *   - long texts lose their middle, never their end
  */
+import { codePointEscape, codePointName, unseenClasses } from '../../domain/text/unseen.ts';
 
-/** Not shown as they are: controls, format and separators but the space, surrogates, private use, unassigned, piled-up marks. */
-const hidden = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{Zs}|(?<=\p{M})\p{M}|\u115f|\u1160|\u3164|\uffa0|\u2800/gu;
+/** Not shown as they are: what no screen shows, and here also unassigned characters, spaces but the space, fillers, piled-up marks. */
+const hidden = new RegExp(String.raw`[${unseenClasses}\p{Cn}\u115f\u1160\u3164\uffa0\u2800]|(?! )\p{Zs}|(?<=\p{M})\p{M}`, 'gu');
 
 const foreign = String.raw`\p{Script=Cyrillic}\p{Script=Greek}\p{Script=Armenian}\p{Script=Cherokee}\p{Script=Coptic}\p{Script=Lisu}\uff01-\uff5e\u{1d400}-\u{1d7ff}\u2100-\u214f`;
 const lookAlike = new RegExp(`[${foreign}]`, 'gu');
 const word = /\S+/g;
 const latin = /[A-Za-z0-9]/;
 
-const escaped = (character: string): string => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
-
 /** Safe to print, in one line. A backslash of the text is doubled, so that what was escaped can be told from what was written. */
 export const printable = (text: string): string =>
   text
     .replaceAll('\\', '\\\\')
-    .replace(word, (one) => (latin.test(one) ? one.replace(lookAlike, escaped) : one))
-    .replace(hidden, escaped);
+    .replace(word, (one) => (latin.test(one) ? one.replace(lookAlike, codePointEscape) : one))
+    .replace(hidden, codePointEscape);
 
 /** Cut in the middle to at most `most` characters; what is left out is counted. */
 export function shortened(text: string, most = 80): string {
@@ -42,9 +41,7 @@ const most = 8;
 /** What a reader should know about a text: the letters that are not what they look like, and what was hidden in it. */
 export function suspicions(text: string): readonly string[] {
   const names = (found: readonly string[]): string => {
-    const distinct = [...new Set(found)].map(
-      (character) => `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`,
-    );
+    const distinct = [...new Set(found)].map(codePointName);
     return distinct.length <= most ? distinct.join(', ') : `${distinct.slice(0, most).join(', ')} and ${distinct.length - most} more`;
   };
   const looks = text.match(lookAlike) ?? [];

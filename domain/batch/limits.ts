@@ -1,6 +1,7 @@
 /**
  * What a batch may be: every bound of a batch in one place, for the api, the services, the daemon and the approver's own tool.
  */
+import { codePointName, findUnseen } from '../text/unseen.ts';
 import { day, hour, second } from '../time.ts';
 
 /** Operations of one batch (BAT-005, BAT-043). */
@@ -21,12 +22,9 @@ export const maxReasonLength = 500;
 /** From creation to the end of the window: of a request (BAT-044), and of a batch that a module of the server makes (A-PKI-28). */
 export const batchWindow = Object.freeze({ minMs: 60 * second, maxMs: 72 * hour, defaultMs: day, moduleMaxMs: 720 * hour });
 
-/** Control characters, and the marks that turn the direction of a text: what could make a line read as another one. */
-const deceptive = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|\p{Surrogate}/u;
-
 /**
- * What is wrong with a reason, or null. It is one person's word to another, read in a terminal before a key is used: a line feed is
- * the only control character in it.
+ * What is wrong with a reason, or null. It is one person's word to another, read in a terminal before a key is used: of the characters
+ * that a screen does not show, a line feed is the only one in it.
  */
 export function judgeReason(reason: string): { readonly reason: string; readonly message: string } | null {
   if (reason.trim() === '')
@@ -35,11 +33,10 @@ export function judgeReason(reason: string): { readonly reason: string; readonly
   if (length > maxReasonLength) {
     return { reason: 'reason-too-long', message: `the reason has ${length} characters, at most ${maxReasonLength} are allowed` };
   }
-  const found = deceptive.exec(reason);
+  const found = findUnseen(reason);
   if (found === null) return null;
-  const codePoint = (found[0].codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0');
   return {
     reason: 'deceptive-reason',
-    message: `the reason holds U+${codePoint} at position ${found.index}: a terminal would not show it`,
+    message: `the reason holds ${codePointName(found.character)} at position ${found.index}: a terminal would not show it`,
   };
 }

@@ -1,10 +1,11 @@
 /** Second table for everything that talks to the operator API: options and a real server's answers → output. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { nodesDeleteRun } from '../../cli/commands/nodes/delete.ts';
+
 import { nodesListRun } from '../../cli/commands/nodes/list.ts';
-import { nodesRevokeRun } from '../../cli/commands/nodes/revoke.ts';
+
 import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
+import { nodesDeleteRun, nodesRevokeRun } from '../../cli/commands/nodes/take-away.ts';
 import { stuckRun } from '../../cli/commands/stuck.ts';
 import { tokensCreateRun } from '../../cli/commands/tokens/create.ts';
 import { ControlError } from '../../domain/errors.ts';

@@ -6,8 +6,8 @@ import { newCommandsShow } from '../../cli/commands/commands/show.ts';
 import { newCompletion } from '../../cli/commands/completion.ts';
 import { newDoctor } from '../../cli/commands/doctor.ts';
 import { newNodesList } from '../../cli/commands/nodes/list.ts';
-import { newNodesRevoke } from '../../cli/commands/nodes/revoke.ts';
 import { newNodesShow } from '../../cli/commands/nodes/show.ts';
+import { newNodesRevoke } from '../../cli/commands/nodes/take-away.ts';
 import { newRotationEvidence } from '../../cli/commands/rotation/evidence.ts';
 import { newRotationList } from '../../cli/commands/rotation/list.ts';
 import {

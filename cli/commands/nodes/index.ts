@@ -3,10 +3,11 @@ import type { Command } from 'commander';
 import { findGroup } from '../../command.ts';
 import type { CliIo } from '../../io.ts';
 import { createPorts, type Ports } from '../../ports.ts';
-import { newNodesDelete, nodesDeleteRun } from './delete.ts';
+
 import { newNodesList, nodesListRun } from './list.ts';
-import { newNodesRevoke, nodesRevokeRun } from './revoke.ts';
+
 import { newNodesShow, nodesShowRun } from './show.ts';
+import { newNodesDelete, newNodesRevoke, nodesDeleteRun, nodesRevokeRun } from './take-away.ts';
 
 export function register(program: Command, io: CliIo, ports: Ports = createPorts(io)): void {
   findGroup(program, 'nodes', 'See the machines of the fleet, take an identity away, delete a node')
