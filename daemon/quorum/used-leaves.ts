@@ -17,10 +17,20 @@ export interface UsedLeaf extends ClaimHolder {
 /** One batch may be all for one site agent, and a few may be open at once. */
 export const maxUsedLeaves = 100_000;
 
+/** What differs from the last time it was saved. */
+export interface LeavesChange {
+  /** Not saved before. */
+  readonly added: readonly UsedLeaf[];
+  /** Some that were saved are no longer to be kept. */
+  readonly forgets: boolean;
+  /** What is kept now, with `added`; asked for only where all of it is written. */
+  readonly all: () => readonly UsedLeaf[];
+}
+
 export interface UsedLeavesOptions {
   readonly entries: Iterable<UsedLeaf>;
-  /** Resolves when all of them survive a power cut. */
-  readonly save: (entries: readonly UsedLeaf[]) => Promise<void>;
+  /** Resolves when the change survives a power cut. */
+  readonly save: (change: LeavesChange) => Promise<void>;
   /** Why what was kept cannot be read; null when it can. */
   readonly unreadable?: string | null;
   readonly maxEntries?: number;
@@ -31,6 +41,8 @@ export class UsedLeaves {
   readonly #entries = new Map<string, UsedLeaf>();
   readonly #save: UsedLeavesOptions['save'];
   readonly #maxEntries: number;
+  #unsaved: UsedLeaf[] = [];
+  #forgets = false;
   #work: Promise<void> = Promise.resolve();
 
   constructor({ entries, save, unreadable = null, maxEntries = maxUsedLeaves }: UsedLeavesOptions) {
@@ -58,21 +70,40 @@ export class UsedLeaves {
     if (held !== undefined) return isSameHolder(held, entry);
     if (this.unreadable !== null || this.isFull()) return false;
     this.#entries.set(entry.leaf, entry);
+    this.#unsaved.push(entry);
     return true;
   }
 
   /** Durable when it returns: all that was taken. Never called on what cannot be read, which is left as it is. */
   save(): Promise<void> {
-    const done = this.#work.then(() => (this.unreadable === null ? this.#save([...this.#entries.values()]) : undefined));
+    // Whoever waits while one is under way shares the next.
+    const done = this.#work.then(() => this.#saveChange());
     this.#work = done.catch(() => undefined);
     return done;
   }
 
+  async #saveChange(): Promise<void> {
+    const [added, forgets] = [this.#unsaved, this.#forgets];
+    if (this.unreadable !== null || (added.length === 0 && !forgets)) return;
+    [this.#unsaved, this.#forgets] = [[], false];
+    try {
+      await this.#save({ added, forgets, all: () => [...this.#entries.values()] });
+    } catch (error) {
+      // Still to be saved, by whoever comes next.
+      this.#unsaved = [...added, ...this.#unsaved];
+      this.#forgets ||= forgets;
+      throw error;
+    }
+  }
+
   /** Forgets what no approval admits any more. @param floorMs what signed statements prove about server time */
   async prune(floorMs: number): Promise<void> {
-    const ended = [...this.#entries.values()].filter(({ notAfterMs }) => floorMs > notAfterMs);
+    const isEnded = ({ notAfterMs }: UsedLeaf): boolean => floorMs > notAfterMs;
+    const ended = [...this.#entries.values()].filter(isEnded);
     if (ended.length === 0 || this.unreadable !== null) return;
     for (const { leaf } of ended) this.#entries.delete(leaf);
+    this.#unsaved = this.#unsaved.filter((entry) => !isEnded(entry));
+    this.#forgets = true;
     await this.save();
   }
 }

@@ -9,6 +9,7 @@ export const crashPointNames = [
   'received-unsynced',
   'after-received',
   'before-claim',
+  'claim-unsynced',
   'claim-unrenamed',
   'after-claim',
   'after-ack',

@@ -28,7 +28,7 @@ describe('the order in which an approval is used up', () => {
       isLong: () => false,
       close: async () => undefined,
     };
-    const leaves = new UsedLeaves({ entries: [], save: async (entries) => void steps.push(`leaves ${entries.length}`) });
+    const leaves = new UsedLeaves({ entries: [], save: async ({ added }) => void steps.push(`leaves ${added.length}`) });
     const quorumStores: QuorumStores = {
       ...memoryQuorumStores(),
       leaves: Object.assign(leaves, {
