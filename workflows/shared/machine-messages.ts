@@ -8,10 +8,8 @@
  */
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import { isNodeId, maxNodeIdLength } from '../../domain/commands/ids.ts';
+import type { Remains, RunEnd, RunKind } from '../../domain/metal/run-ends.ts';
 import { isRecord, kindOf, readSigned, Shape, type Signed } from './shape.ts';
-
-export const runKinds = Object.freeze(['provision', 'retire', 'inspect', 'rotate-bmc'] as const);
-export type RunKind = (typeof runKinds)[number];
 
 /** In the order in which they come; a run skips those it has no step for. */
 export const runPhases = Object.freeze([
@@ -34,16 +32,6 @@ export const runPhases = Object.freeze([
   'done',
 ] as const);
 export type RunPhase = (typeof runPhases)[number];
-
-export const runEnds = Object.freeze(['done', 'failed', 'cancelled'] as const);
-export type RunEnd = (typeof runEnds)[number];
-
-/**
- * What is left of a machine whose run did not end as it was meant to: nothing that destroys was started; or everything that was written
- * has been erased, with evidence; or neither, and the machine is in quarantine.
- */
-export const remainders = Object.freeze(['untouched', 'clean', 'dirty'] as const);
-export type Remains = (typeof remainders)[number];
 
 export interface MachineRunInput {
   readonly machineId: string;
@@ -113,7 +101,7 @@ export interface RunResult {
   readonly kind: RunKind;
   readonly runId: string | null;
   readonly end: RunEnd;
-  /** null for a run that ended as it was meant to. */
+  /** null for a run that ended as it was meant to (domain/metal/run-ends.ts says what it means). */
   readonly remains: Remains | null;
   readonly failure: string;
   readonly detail: string;

@@ -1,0 +1,214 @@
+/**
+ * What the runs on machines need from the outside: the run's row and what the database knows of its machine, the batch, the queue and the
+ * ends of commands. A workflow says which step it takes; what is sent for it, and whether it was reached, is read here by the run's id
+ * and never believed from an input.
+ */
+import type { CommandKind } from '../domain/commands/kinds.ts';
+import type { CommandState } from '../domain/commands/states.ts';
+import type { PlannedAction } from '../domain/metal/plan.ts';
+import type { Profile } from '../domain/metal/profile.ts';
+import type { Remains, RunEnd, RunKind } from '../domain/metal/run-ends.ts';
+import type { CommandControlPorts, CommandSigningPorts } from './command-ports.ts';
+import type { Clock } from './rotation-ports.ts';
+
+export interface PlanRunInput {
+  readonly machineId: string;
+  readonly kind: RunKind;
+  /** The document of the profile; null for a kind that has none. */
+  readonly profile: Readonly<Record<string, unknown>> | null;
+  /** Its workflow: the same one again is the same run. */
+  readonly workflowId: string;
+  readonly workflowRunId: string;
+  readonly actor: string;
+  readonly reason: string;
+}
+
+/** All that a workflow keeps of its plan. */
+export interface PlannedRun {
+  readonly runId: string;
+  readonly machineId: string;
+  readonly kind: RunKind;
+  readonly siteId: string;
+  readonly rack: string;
+  /** Host and port of the management controller. */
+  readonly bmc: string;
+  /** Name → how long it may take, in the order of domain/metal/steps.ts; those that the profile leaves out are not here. */
+  readonly steps: readonly { readonly name: string; readonly deadlineMs: number }[];
+  readonly actions: readonly PlannedAction[];
+  /** Of the profile; null where there is none. */
+  readonly startBy: 'kexec' | 'reboot' | null;
+  /** From power-on to the ramdisk's join, and from the jump to the system's. */
+  readonly bootTimeMs: number;
+  readonly joinWithinMs: number;
+}
+
+export interface BootEntryFacts {
+  readonly entryId: string;
+  /** Counts the boots of the run from 1. */
+  readonly attempt: number;
+  /** 32 hex digits. */
+  readonly bootNonce: string;
+  readonly tokenRef: string;
+  readonly expiresAt: number;
+  /** A ramdisk joined with it. */
+  readonly usedAt: number | null;
+  readonly closed: boolean;
+}
+
+/** Everything the database knows that a step asks for, read at once. */
+export interface RunFacts {
+  readonly runId: string;
+  readonly machineId: string;
+  readonly workflowId: string;
+  readonly kind: RunKind;
+  readonly isOpen: boolean;
+  readonly actor: string;
+  readonly siteId: string;
+  /** Of the machine (domain/metal/life-cycle.ts): a quarantine that came in between stands here. */
+  readonly machineState: string;
+  readonly machineStateReason: string;
+  readonly profile: Profile | null;
+  readonly actions: readonly PlannedAction[];
+  readonly batchId: string | null;
+  readonly bmc: {
+    readonly address: string;
+    readonly systemId: string;
+    readonly credentialRef: string;
+    readonly pinSha256: string | null;
+  };
+  readonly macAddresses: readonly string[];
+  /** As the ramdisk of this run reported them last. */
+  readonly disks: readonly RunDisk[];
+  /** The latest of the run. */
+  readonly entry: BootEntryFacts | null;
+  readonly node: {
+    readonly state: string;
+    readonly generation: number;
+    /** Of the certificate of that generation; null: none was issued. */
+    readonly certificateRole: string | null;
+    /** When that certificate was issued. */
+    readonly certifiedAt: number | null;
+    /** A session of that generation is live. */
+    readonly connected: boolean;
+  };
+  readonly power: { readonly state: 'on' | 'off' | 'changing' | 'unknown'; readonly at: number | null };
+}
+
+export interface RunDisk {
+  readonly name: string;
+  readonly serial: string;
+  readonly wwn: string;
+  readonly model: string;
+  readonly sizeBytes: number;
+  readonly transport: string;
+  readonly rotational: boolean;
+}
+
+export interface StepRecord {
+  readonly runId: string;
+  readonly step: string;
+  readonly attempt: number;
+  readonly state: 'started' | 'done' | 'failed' | 'skipped';
+  readonly detail: string;
+  /** Who brought it about: the workflow, or the person who overrode it. */
+  readonly by: string;
+}
+
+export interface FinishRunInput {
+  readonly runId: string;
+  readonly end: RunEnd;
+  /** Kebab-case; empty for done. */
+  readonly failure: string;
+  /** For people. */
+  readonly detail: string;
+  readonly actor: string;
+}
+
+export interface MetalRunsPort {
+  /** Claims the machine. @throws NOT_FOUND; INVALID_STATE; CONFLICT naming the run that has it; INVALID_INPUT for its profile */
+  plan(input: PlanRunInput): Promise<PlannedRun>;
+  /** @throws NOT_FOUND */
+  read(runId: string): Promise<RunFacts>;
+  /** null: nothing that it sends needs one. The same run again is the same batch. */
+  createBatch(runId: string): Promise<{ readonly batchId: string; readonly held: boolean; readonly notAfter: number } | null>;
+  record(row: StepRecord): Promise<void>;
+  /** Opens the entry of one boot of the run; repeated, it answers the same one. */
+  openBootEntry(input: { runId: string; attempt: number; expiresAt: number }): Promise<BootEntryFacts>;
+  /** Takes the run's entries and what hangs on them (tokens, the ramdisk's identity) out of use. */
+  closeBoots(runId: string): Promise<void>;
+  /** The join string of the system that is about to be deployed, as a secret; repeated, the same reference. */
+  openProvisionedJoin(runId: string): Promise<{ readonly joinRef: string }>;
+  /** Verifies, and stores. @throws BAD_SIGNATURE, INVALID_STATE for evidence that is not of this command, boot and run */
+  recordEvidence(input: { runId: string; commandId: string; kind: 'erase' | 'deploy'; signed: Uint8Array }): Promise<{
+    readonly complete: boolean;
+    /** For people: disks, methods, bytes. */
+    readonly summary: string;
+  }>;
+  /** Identity, disks, interfaces, power, capabilities, pin. */
+  recordInventory(input: { runId: string; report: Uint8Array }): Promise<{ readonly summary: string }>;
+  /** Disks and identity as the ramdisk reads them. @throws CONFLICT (wrong-machine) when it is another machine */
+  recordDisks(input: { runId: string; report: Uint8Array }): Promise<{ readonly summary: string }>;
+  recordPower(input: { runId: string; state: RunFacts['power']['state']; at: number }): Promise<void>;
+  /** REV-005, and before a machine that has an identity is taken into maintenance. */
+  endIdentity(input: { runId: string; reason: 'retire' | 'reclaim' }): Promise<{ readonly summary: string }>;
+  /** Makes and stores the password that is to be; repeated, nothing changes. */
+  storeNextCredential(runId: string): Promise<{ readonly nextRef: string }>;
+  /** The next one is the current one from here. */
+  adoptCredential(runId: string): Promise<void>;
+  /** Decides by the facts what is left of the machine, and ends the run; repeated, it answers the same. */
+  finish(input: FinishRunInput): Promise<{ readonly end: RunEnd; readonly remains: Remains | null; readonly machineState: string }>;
+  quarantine(input: { machineId: string; reason: string; actor: string }): Promise<void>;
+  /** An operator's message, into the run's record and the audit trail, before it counts. */
+  recordMessage(input: {
+    runId: string;
+    kind: 'override' | 'cancel' | 'give-up';
+    step: string;
+    actor: string;
+    reason: string;
+  }): Promise<void>;
+}
+
+export interface SiteAgent {
+  readonly nodeId: string;
+  readonly connected: boolean;
+}
+
+export interface SitesPort {
+  /** Active agents of the site: those with a live session first, then by id. */
+  agents(siteId: string): Promise<readonly SiteAgent[]>;
+}
+
+export interface CommandAnswer {
+  readonly state: CommandState;
+  readonly nodeId: string;
+  readonly kind: CommandKind;
+  /** Error code and message as they were reported; empty for a success. */
+  readonly errorCode: string;
+  readonly error: string;
+  /** The encoded result message of the kind; null before the end, and for one that failed without. */
+  readonly result: Uint8Array | null;
+  /** What the node said last of how far it is. */
+  readonly progress: { readonly done: number; readonly total: number; readonly note: string } | null;
+}
+
+export interface AnswersPort {
+  /** undefined for an id that was never enqueued. */
+  find(commandId: string): Promise<CommandAnswer | undefined>;
+}
+
+export interface MetalControlPorts extends Clock {
+  readonly runs: MetalRunsPort;
+  readonly sites: SitesPort;
+  readonly answers: AnswersPort;
+  readonly commands: Pick<CommandControlPorts['commands'], 'cancel'>;
+  /** Starts the workflow that watches a batch; one that runs is left alone. */
+  readonly watch: (batchId: string) => Promise<void>;
+}
+
+export interface MetalSigningPorts extends Clock {
+  readonly runs: MetalRunsPort;
+  readonly sites: SitesPort;
+  readonly answers: AnswersPort;
+  readonly commands: Pick<CommandControlPorts['commands'], 'registerWait' | 'find' | 'cancel'>;
+  readonly queue: CommandSigningPorts['queue'];
+}
