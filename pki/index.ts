@@ -9,6 +9,7 @@ export * from './envelope/index.ts';
 export * from './exec/index.ts';
 export * from './jose/index.ts';
 export * from './quorum/index.ts';
+export * from './secrets/index.ts';
 export * from './signers/index.ts';
 export * from './ssh/index.ts';
 export * from './trust/index.ts';

@@ -18,7 +18,7 @@ export { type GcmBox, gcmSizes, openGcm, type Sealed, sealGcm } from './aes-gcm.
 export { unwrapKey, wrapKey } from './aes-kw.ts';
 export { decodeBase64url, encodeBase64url } from './base64url.ts';
 export { agree, pointOf, privateKeyOfScalar, spkiOfPoint } from './ecdh.ts';
-export { type BoundMembers, maxJweCharacters, type OpenedJwe, type OpenJweOptions, openJwe, sealJwe } from './jwe.ts';
+export { type BoundMembers, maxJweCharacters, type OpenedJwe, type OpenJweOptions, openJwe, readJweHeader, sealJwe } from './jwe.ts';
 export {
   encodePublicJwk,
   type JwkDocument,

@@ -97,6 +97,10 @@ export const openJwe = (text: string, options: OpenJweOptions): OpenedJwe => {
   return Object.freeze({ header: names, plaintext });
 };
 
+/** What the protected header says, before anything of it is proved: openJwe authenticates it. @throws MALFORMED */
+export const readJweHeader = (text: string): JsonObject =>
+  parseJsonObject(decodeBase64url(splitCompact(text).header, 'jwe.header'), 'jwe.header');
+
 interface Parts {
   readonly header: string;
   readonly key: string;

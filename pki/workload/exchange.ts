@@ -10,27 +10,33 @@
  * of epk), cannot ask in the name of a node, and cannot pass the answer to one request, instance or time as that to another. A box
  * says nothing about who sealed it, so a gateway can hand a host a text of its own; whoever relies on a token checks its issuer.
  */
-import { generateKeyPairSync, type KeyObject, randomUUID } from 'node:crypto';
+import { type KeyObject, randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import { isWorkloadError, type WorkloadError, workloadErrors } from '../../domain/workload/errors.ts';
 import {
-  decodeMessage,
   encodeMessage,
-  ProtocolError,
   type WorkloadTokenRequest,
   WorkloadTokenRequestSchema,
   type WorkloadTokenResponse,
   WorkloadTokenResponseSchema,
 } from '../../proto/index.ts';
 import { signEnvelope, verifyEnvelope } from '../envelope/index.ts';
+import {
+  assertAnswers,
+  assertOwnKeyUnused,
+  assertQuestionIds,
+  createAnswerKey,
+  decodeQuestion,
+  malformedQuestion,
+} from '../envelope/question.ts';
 import { openJwe, sealJwe } from '../jose/index.ts';
-import { parseP256Spki, type Signer, spkiOf } from '../x509/index.ts';
+import type { Signer } from '../x509/index.ts';
 import { isWorkloadId } from './claims.ts';
 
 const boxType = 'bcworkload+jwe';
-const requestIdPattern = /^[\x21-\x7e]{1,64}$/;
+const what = 'workload token request';
 const audiencePattern = /^[\x21-\x7e]{0,256}$/;
 
 /** What a host keeps until its answer comes. */
@@ -70,8 +76,8 @@ export async function createWorkloadTokenRequest(options: {
   readonly requestId?: string;
 }): Promise<PendingWorkloadToken> {
   const { signer, instanceId, audience = '', requestId = randomUUID() } = options;
-  const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const question = { requestId, instanceId, audience, epk: spkiOf(publicKey) };
+  const { epk, privateKey } = createAnswerKey();
+  const question = { requestId, instanceId, audience, epk };
   assertQuestion(question);
   const nodeSig = await signEnvelope(signer, 'workload-token', partsOf(question));
   return { request: create(WorkloadTokenRequestSchema, { ...question, nodeSig }), privateKey };
@@ -84,41 +90,21 @@ export async function createWorkloadTokenRequest(options: {
  * @throws FRAME_TOO_LARGE, MALFORMED (naming the field), BAD_SIGNATURE when that key did not sign exactly these fields (WID-032)
  */
 export function openWorkloadTokenRequest(bytes: Uint8Array, { nodeKey }: { readonly nodeKey: Uint8Array }): WorkloadQuestion {
-  const { requestId, instanceId, audience, epk, nodeSig } = decode(bytes); //                             1. size, protobuf
+  const decoded = decodeQuestion(WorkloadTokenRequestSchema, bytes, { bound: 'workloadTokenRequest', what }); // 1. size, protobuf
+  const { requestId, instanceId, audience, epk, nodeSig } = decoded;
   const question = Object.freeze({ requestId, instanceId, audience, epk: Uint8Array.from(epk) });
   assertQuestion(question); //                                                                          2. the fields' shapes
-  if (Buffer.from(epk).equals(nodeKey)) throw malformed('epk', "is the node's own key"); //             3. a key for this alone
+  assertOwnKeyUnused(epk, nodeKey, what); //                                                            3. a key for this alone
   verifyEnvelope({ signature: nodeSig, purpose: 'workload-token', parts: partsOf(question), key: nodeKey }); // 4. the node asks this
   return question;
 }
 
-function decode(bytes: Uint8Array): WorkloadTokenRequest {
-  try {
-    return decodeMessage(WorkloadTokenRequestSchema, bytes, 'workloadTokenRequest');
-  } catch (cause) {
-    const tooLarge = cause instanceof ProtocolError && cause.code === 'FRAME_TOO_LARGE';
-    if (tooLarge) throw new ControlError('FRAME_TOO_LARGE', cause.message, { details: { reason: 'request' } });
-    throw new ControlError('MALFORMED', 'the workload token request does not decode', { cause, details: { reason: 'request' } });
-  }
-}
-
 /** @throws MALFORMED naming the field */
-function assertQuestion({ requestId, instanceId, audience, epk }: WorkloadQuestion): void {
-  if (!requestIdPattern.test(requestId)) throw malformed('request_id', 'is not 1 to 64 printable characters');
-  if (!isWorkloadId(instanceId)) throw malformed('instance_id', 'is no instance id');
-  if (!audiencePattern.test(audience)) throw malformed('audience', 'is not at most 256 printable characters');
-  try {
-    parseP256Spki(epk);
-  } catch (cause) {
-    throw malformed('epk', 'is not a P-256 public key', cause);
-  }
+function assertQuestion(question: WorkloadQuestion): void {
+  assertQuestionIds(question, what);
+  if (!isWorkloadId(question.instanceId)) throw malformedQuestion(what, 'instance_id', 'is no instance id');
+  if (!audiencePattern.test(question.audience)) throw malformedQuestion(what, 'audience', 'is not at most 256 printable characters');
 }
-
-const malformed = (field: string, what: string, cause?: unknown): ControlError =>
-  new ControlError('MALFORMED', `the workload token request is not one: ${field} ${what}`, {
-    details: { reason: 'request', field },
-    ...(cause === undefined ? {} : { cause }),
-  });
 
 /**
  * The broker's answer: the token, for the asker alone (WID-023, WID-035).
@@ -155,10 +141,7 @@ export function openWorkloadTokenResponse(
   { pending, now }: { readonly pending: PendingWorkloadToken; readonly now: number },
 ): { readonly token: string; readonly expiresAt: number } {
   const { request, privateKey } = pending;
-  if (response.requestId !== request.requestId)
-    throw new ControlError('PERMISSION_DENIED', 'the answer is not to this request', { details: { reason: 'other-request' } });
-  if ((response.jwe === '') === (response.error === ''))
-    throw new ControlError('MALFORMED', 'the answer must hold either a token or an error', { details: { reason: 'answer' } });
+  assertAnswers(response, { requestId: request.requestId, holds: 'a token' });
   if (response.error !== '') throw refusedBy(response.error);
   const expiresAt = Number(response.expiresAt);
   if (!(expiresAt > now)) throw new ControlError('UNAUTHENTICATED', 'the answer is over', { details: { reason: 'expired', expiresAt } });
