@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
 import type { ControlPlanePins } from '../pki/enroll/index.ts';
 import { isUnitName } from './kinds/program.ts';
+import { siteSection } from './site/config.ts';
 import { readIfPresent } from './state/files.ts';
 
 const schema = z.strictObject({
@@ -20,6 +21,8 @@ const schema = z.strictObject({
     .string()
     .regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits, as pki trust-version prints them')
     .exactOptional(),
+  /** What a site agent does for the machines of its site; nothing to a daemon of another role. */
+  site: siteSection.exactOptional(),
 });
 
 export type DaemonConfig = Readonly<z.infer<typeof schema>>;
