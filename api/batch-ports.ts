@@ -40,6 +40,8 @@ export interface OperatorBatches {
     words: { what: 'cancel' | 'reject'; actor: string; reason: string },
   ): Promise<Answer<typeof schemas.endedBatch>>;
   assertMayRun(principal: Principal, request: Pick<CommandsRequest, 'nodes' | 'kind' | 'batchId'>): Promise<void>;
+  /** For what makes its own batch. @throws PERMISSION_DENIED; NOT_FOUND */
+  assertOwnNodes(principal: Principal, nodes: CommandsRequest['nodes']): Promise<void>;
 }
 
 export interface OperatorTenants {
@@ -113,6 +115,7 @@ export function createOperatorBatches({ db, trustDomain, workflows, log, now }: 
       tell('told of its end', id, workflows.nudge(id));
       return ended;
     },
+    assertOwnNodes: ({ tenants }, nodes) => service.assertOwnNodes(db, { nodes, tenants }),
     assertMayRun: ({ tenants }, { nodes, kind, batchId }) => service.assertMayRun(db, { nodes, kind, batchId, tenants, now: now() }),
   };
 }

@@ -18,7 +18,7 @@ const leaf = z.strictObject({
   payload: z.strictObject({ typeUrl: z.string().max(512), value: base64 }).optional(),
 });
 
-const waves = z.strictObject({
+export const waves = z.strictObject({
   size: z.int().optional(),
   percent: z.int().optional(),
   maxFailures: z.int(),

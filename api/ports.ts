@@ -1,10 +1,12 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
+import type { z } from 'zod';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
 import type { Principal } from './principal.ts';
+import type * as schemas from './schemas.ts';
 import type { SetLagView, StuckItem } from './stuck.ts';
 
 export interface OperatorReads {
@@ -55,6 +57,7 @@ export interface OperatorWorkflows {
   /** @throws INVALID_STATE when one for that serial runs already */
   startSshRevoke(input: { serial: string; actor: string; reason: string }): Promise<Started>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
+  startReboots(input: RebootRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */
   listStuck(): Promise<StuckItem[]>;
 }
@@ -69,6 +72,8 @@ export interface CommandsRequest {
   /** The batch they belong to: held until it is approved. */
   readonly batchId?: string | undefined;
 }
+
+export type RebootRequest = Omit<z.output<typeof schemas.rebootRequest>, 'idempotencyKey'>;
 
 /** The keys of the workload issuer. @throws UNSUPPORTED (no-workload-issuer) where none is configured */
 export interface OperatorWorkload {

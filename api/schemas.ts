@@ -1,9 +1,11 @@
 /** The operator API's messages. Objects are strict: a field nobody knows is refused, never ignored. */
 import { z } from 'zod';
+import { batchWindow, judgeReason } from '../domain/batch/limits.ts';
 import { maxNodeIdLength } from '../domain/commands/ids.ts';
 import { commandKinds } from '../domain/commands/kinds.ts';
 import { commandStates } from '../domain/commands/states.ts';
 import { minute } from '../domain/time.ts';
+import { waves } from './batch-schemas.ts';
 
 const name = (what: string, max = 255) => z.string().min(1, `${what} is empty`).max(max, `${what} is longer than ${max} characters`);
 const instant = z.number().describe('Unix milliseconds');
@@ -73,6 +75,27 @@ export const commandsRequest = z.strictObject({
     .string()
     .regex(/^[A-Za-z0-9._-]{1,64}$/, 'is 1 to 64 letters, digits, ".", "_" and "-"')
     .optional(),
+});
+
+export const rebootRequest = z.strictObject({
+  nodes: commandsRequest.shape.nodes,
+  actor,
+  /** For the approvers, and for the log of each machine. */
+  reason: z.string().superRefine((text, context) => {
+    const fault = judgeReason(text);
+    if (fault !== null) context.addIssue({ code: 'custom', message: fault.message });
+  }),
+  /** Between the acknowledgement and the reboot. */
+  delaySeconds: z.int().min(0).max(3_600).optional(),
+  /** Default: a tenth at a time, no failure tolerated, each wave back before the next. */
+  waves: waves.optional(),
+  /** How long it may wait for approvals and run. */
+  windowMs: z
+    .int()
+    .min(batchWindow.minMs)
+    .max(7 * 24 * 60 * minute)
+    .optional(),
+  idempotencyKey: commandsRequest.shape.idempotencyKey,
 });
 
 export const node = z.object({

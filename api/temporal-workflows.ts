@@ -1,6 +1,8 @@
 /** The workflows an operator starts through the API. */
 import type { Client } from '@temporalio/client';
+import type { WavePlan } from '../domain/batch/waves.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
+import { type RebootNodesInput, staticSummary as rebootSummary } from '../workflows/reboot-nodes/messages.ts';
 import { type RevokeIdentityInput, staticSummary as revokeSummary } from '../workflows/revoke-identity/messages.ts';
 import { type RevokeSshCertificateInput, staticSummary as sshRevokeSummary } from '../workflows/revoke-ssh-certificate/messages.ts';
 import { type RunCommandInput, staticSummary as runSummary } from '../workflows/run-command/messages.ts';
@@ -39,6 +41,17 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
         ...(batchId === undefined ? {} : { batchId }),
       };
       return start('runCommand', { workflowId: workflowIds.runCommand(unique), input, summary: runSummary });
+    },
+    startReboots: ({ unique, nodes, actor, reason, delaySeconds, waves, windowMs }) => {
+      const input: RebootNodesInput = {
+        nodes,
+        actor,
+        reason,
+        ...(delaySeconds === undefined ? {} : { delaySeconds }),
+        ...(waves === undefined ? {} : { waves: waves as WavePlan }),
+        ...(windowMs === undefined ? {} : { windowMs }),
+      };
+      return start('rebootNodes', { workflowId: workflowIds.rebootNodes(unique), input, summary: rebootSummary });
     },
     listStuck: () => calling('the list of workflows', async () => listStuckWorkflows(await client(), now())),
   };

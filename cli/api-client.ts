@@ -24,6 +24,7 @@ export interface OperatorClient {
   deleteTenant(id: string, body: { actor: string }): Promise<Out<typeof batchSchemas.deletedTenant>>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
   runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
+  rebootNodes(body: z.input<typeof schemas.rebootRequest>): Promise<Started>;
   getCommands(id: string): Promise<CommandAnswer[]>;
   listStuck(): Promise<StuckAnswer[]>;
   getTrust(): Promise<Out<typeof schemas.trust>>;
@@ -61,6 +62,7 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     deleteTenant: (tenantId, body) => call('POST', `/v1/tenants/${id(tenantId)}/delete`, body),
     createToken: (body) => call('POST', '/v1/tokens', body),
     runCommands: (body) => call('POST', '/v1/commands', body),
+    rebootNodes: (body) => call('POST', '/v1/reboots', body),
     getCommands: async (commandId) => (await call<{ commands: CommandAnswer[] }>('GET', `/v1/commands/${id(commandId)}`)).commands,
     listStuck: async () => (await call<{ stuck: StuckAnswer[] }>('GET', '/v1/stuck')).stuck,
     getTrust: () => call('GET', '/v1/trust'),

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { OperatorPorts } from '../ports.ts';
 import { type Principal, recordedActorOf } from '../principal.ts';
 import { type Route, route } from '../route.ts';
-import { commands, commandsRequest, started } from '../schemas.ts';
+import { commands, commandsRequest, rebootRequest, started } from '../schemas.ts';
 
 /** The commands of one workflow that an answer holds at most. */
 const answerLimit = 10_000;
@@ -20,6 +20,20 @@ export const commandRoutes = ({ reads, workflows, batches }: OperatorPorts): Rou
       const actor = recordedActorOf(principal, request.actor);
       await batches.assertMayRun(principal, request);
       return workflows.startCommands({ ...request, actor, unique: uniqueOf(principal, idempotencyKey) });
+    },
+  }),
+  route({
+    method: 'post',
+    path: '/v1/reboots',
+    summary: 'Reboot nodes: starts a workflow that makes a batch of them, waits for its approval and releases it in waves',
+    permission: 'commands.run',
+    body: rebootRequest,
+    answer: started,
+    status: 202,
+    handle: async ({ body: { idempotencyKey, ...request }, principal }) => {
+      await batches.assertOwnNodes(principal, request.nodes);
+      const actor = recordedActorOf(principal, request.actor);
+      return workflows.startReboots({ ...request, actor, unique: uniqueOf(principal, idempotencyKey) });
     },
   }),
   route({

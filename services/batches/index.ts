@@ -2,7 +2,7 @@
 export { recordApproval } from './approve.ts';
 export { cancelBatch, closeBatch, expireBatches, openBatches } from './close.ts';
 export { type CreateBatchContext, type CreateBatchRequest, createCommandBatch } from './create.ts';
-export { assertMayRun } from './may-run.ts';
+export { assertMayRun, assertOwnNodes } from './may-run.ts';
 export { readOverview, type ScopeOverview } from './overview.ts';
 export { batchProgress, labelsAhead, listBatches, progressByLabel, readBatch, readScopePage } from './read.ts';
 export { releaseRange } from './release.ts';

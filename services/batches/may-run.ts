@@ -23,7 +23,7 @@ export interface RunRequest {
 export async function assertMayRun(db: Executor, { nodes, kind, batchId, tenants, now }: RunRequest): Promise<void> {
   const spec = findCommandKind(kind);
   if (spec !== undefined) await assertBatched(db, [{ request: { id: kind, kind, ...(batchId === undefined ? {} : { batchId }) }, spec }]);
-  if (tenants !== 'all') await assertOwn(db, nodes, tenants);
+  await assertOwnNodes(db, { nodes, tenants });
   if (batchId === undefined) return;
   const [batch] = await findBatches(db, [batchId]);
   if (batch === undefined || (tenants !== 'all' && !tenants.includes(batch.tenantId))) throw unknownBatch(batchId);
@@ -32,6 +32,11 @@ export async function assertMayRun(db: Executor, { nodes, kind, batchId, tenants
 }
 
 const own = { name: 'batches-own-nodes', text: 'select id from nodes where id = any($1::text[]) and tenant_id = any($2::text[])' };
+
+/** @throws PERMISSION_DENIED (tenant) for "all"; NOT_FOUND for a node that is not there, or not theirs */
+export async function assertOwnNodes(db: Executor, { nodes, tenants }: Pick<RunRequest, 'nodes' | 'tenants'>): Promise<void> {
+  if (tenants !== 'all') await assertOwn(db, nodes, tenants);
+}
 
 async function assertOwn(db: Executor, nodes: readonly string[] | 'all', tenants: readonly string[]): Promise<void> {
   if (nodes === 'all') {

@@ -20,12 +20,13 @@ export interface BatchApi {
   readonly started: string[];
   readonly nudged: string[];
   readonly commandsAsked: unknown[];
+  readonly rebootsAsked: unknown[];
   sign(claims: Record<string, unknown>, over?: { audience?: string; issuer?: string; expiresIn?: string }): Promise<string>;
   close(): Promise<void>;
 }
 
 export async function startBatchApi(db: Database): Promise<BatchApi> {
-  const remembered = { started: [] as string[], nudged: [] as string[], commandsAsked: [] as unknown[] };
+  const remembered = { started: [] as string[], nudged: [] as string[], commandsAsked: [] as unknown[], rebootsAsked: [] as unknown[] };
   const { publicKey, privateKey } = await generateKeyPair('ES256');
   const jwks = `${scratchFolder()}/jwks.json`;
   writeFileSync(jwks, JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256' }] }));
@@ -40,6 +41,10 @@ export async function startBatchApi(db: Database): Promise<BatchApi> {
       startCommands: async (input) => {
         remembered.commandsAsked.push(input);
         return { workflowId: `command/${input.unique}`, runId: 'r' };
+      },
+      startReboots: async (input) => {
+        remembered.rebootsAsked.push(input);
+        return { workflowId: `reboot/${input.unique}`, runId: 'r' };
       },
       listStuck: async () => [],
     },

@@ -245,6 +245,24 @@ describe('batches over the api', function () {
     isRefused(await run({ batchId: body.batchId }), { status: 409, code: 'INVALID_STATE', reason: 'not-pending' });
   });
 
+  it('BAT-031 reboots are asked for without a batch, because they make one: of the caller’s own machines, in his name', async () => {
+    const reboot = (over: object, token?: string) =>
+      post('/v1/reboots', { nodes: ['n0'], actor: 'olga', reason: 'kernel', ...over }, token);
+    const waves = { size: 1, maxFailures: 0, pauseMs: 1_000, healthGate: true };
+    assert.equal((await reboot({ waves, delaySeconds: 5 })).status, 202);
+    const asked = api.rebootsAsked.at(-1) as { unique: string };
+    assert.deepEqual(asked, { nodes: ['n0'], actor: 'olga', reason: 'kernel', waves, delaySeconds: 5, unique: asked.unique });
+    const token = await person();
+    isRefused(await reboot({}, token), { status: 404, code: 'NOT_FOUND', reason: 'unknown-node' });
+    isRefused(await reboot({ nodes: 'all' }, token), { status: 403, code: 'PERMISSION_DENIED', reason: 'tenant' });
+    assert.equal((await reboot({ nodes: ['a0'] }, token)).status, 202);
+    const reader = await person({ bc_permissions: ['batches.read'] });
+    isRefused(await reboot({ nodes: ['a0'] }, reader), { status: 403, code: 'PERMISSION_DENIED' });
+    for (const wrong of [{ reason: 'x'.repeat(501) }, { reason: '' }, { waves: { ...waves, sice: 1 } }, { windowMs: 1 }, { batchId: 'b' }])
+      isRefused(await reboot(wrong), { status: 400, code: 'INVALID_INPUT' });
+    assert.equal(api.rebootsAsked.length, 2);
+  });
+
   it('BAT-017 BAT-018 a command says which batch it is of, and that it waits, until it is released', async () => {
     const { body } = await create();
     const { batchId } = body;

@@ -292,6 +292,7 @@ describe('the operator API', () => {
       '/v1/nodes/{id}',
       '/v1/nodes/{id}/delete',
       '/v1/nodes/{id}/revoke',
+      '/v1/reboots',
       '/v1/rotations',
       '/v1/rotations/{id}/evidence',
       '/v1/ssh-certificates',

@@ -2,7 +2,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createOperatorApp } from '../../api/operator.ts';
-import type { CommandsRequest, OperatorPorts, TokenRequest } from '../../api/ports.ts';
+import type { CommandsRequest, OperatorPorts, RebootRequest, TokenRequest } from '../../api/ports.ts';
 import type { SetLagView, StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
@@ -66,6 +66,7 @@ export interface FakeDeployment {
   readonly sshCertificates: SshCertificateView[];
   readonly sshRevokesAsked: { serial: string; actor: string; reason: string }[];
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
+  readonly rebootsAsked: (RebootRequest & { unique: string })[];
   readonly tenants: TenantView[];
   /** null: no issuer is configured. */
   workload: WorkloadIssuer | null;
@@ -87,6 +88,7 @@ export const createDeployment = (): FakeDeployment => ({
   sshCertificates: [],
   sshRevokesAsked: [],
   commandsAsked: [],
+  rebootsAsked: [],
   tenants: [],
   workload: null,
 });
@@ -150,6 +152,10 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         deployment.commandsAsked.push(input);
         return { workflowId: `command/${input.unique}`, runId: 'run-2' };
       },
+      startReboots: async (input) => {
+        deployment.rebootsAsked.push(input);
+        return { workflowId: `reboot/${input.unique}`, runId: 'run-4' };
+      },
       listStuck: async () => {
         if (deployment.stuckWorkflows instanceof Error) throw deployment.stuckWorkflows;
         return deployment.stuckWorkflows;
@@ -178,6 +184,7 @@ const batchesNotHere: OperatorPorts['batches'] = {
   approve: notHere,
   end: notHere,
   assertMayRun: async () => undefined,
+  assertOwnNodes: async () => undefined,
 };
 
 function workloadPort(deployment: FakeDeployment): OperatorPorts['workload'] {

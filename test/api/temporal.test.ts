@@ -32,6 +32,7 @@ describe('over a real Temporal server', function () {
       workflowIds.revokeIdentity('node-1'),
       workflowIds.revokeSshCertificate('4711'),
       workflowIds.runCommand('once'),
+      workflowIds.rebootNodes('once'),
     ]) {
       await temporal.client.workflow
         .getHandle(id)
@@ -170,5 +171,13 @@ describe('over a real Temporal server', function () {
     const described = await temporal.client.workflow.getHandle(started.workflowId).describe();
     assert.equal(described.taskQueue, taskQueues.control);
     assert.equal(await described.staticSummary(), 'Run one command on one or many nodes');
+    const waves = { size: 1, maxFailures: 0, pauseMs: 0, healthGate: true };
+    const rebooting = await workflows.startReboots({ unique: 'once', nodes: ['node-1'], reason: 'kernel', actor: 'ann', waves });
+    assert.equal(rebooting.workflowId, 'reboot/once');
+    const reboot = await temporal.client.workflow.getHandle(rebooting.workflowId).describe();
+    assert.deepEqual(
+      [reboot.type, await reboot.staticSummary()],
+      ['rebootNodes', 'Reboot machines in waves, after their approvers have signed'],
+    );
   });
 });

@@ -34,7 +34,10 @@ describe('completion', () => {
     ],
     [['rotation', 'force', '--reason', 'not a command', '--y'], ['--yes']],
     [['nodes', 'list', '--state', 'q'], ['quarantined']],
-    [['--json', 'nodes', 're'], ['revoke']],
+    [
+      ['--json', 'nodes', 're'],
+      ['reboot', 'revoke'],
+    ],
     [['commands', 'run', 'inv'], ['inventory.refresh']],
     [['completion', 'z'], ['zsh']],
     [['nodes', 'list', '--js'], ['--json']],

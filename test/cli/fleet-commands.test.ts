@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 
 import { nodesListRun } from '../../cli/commands/nodes/list.ts';
 
+import { type NodesRebootOptions, nodesRebootRun } from '../../cli/commands/nodes/reboot.ts';
 import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
 import { nodesDeleteRun, nodesRevokeRun } from '../../cli/commands/nodes/take-away.ts';
 import { stuckRun } from '../../cli/commands/stuck.ts';
@@ -35,6 +36,44 @@ describe('commands over the operator API', () => {
     assert.match(error.message, message);
     return true;
   };
+
+  describe('nodes reboot', () => {
+    const reboot: NodesRebootOptions = {
+      json: false,
+      nodes: ['node-a'],
+      all: false,
+      reason: 'kernel',
+      actor: 'ann',
+      wave: { percent: 10 },
+      maxFailures: 0,
+      healthGate: true,
+      yes: true,
+    };
+
+    it('BAT-031 asks for it with its waves, and says where it waits', async () => {
+      const { io, ports } = set();
+      await nodesRebootRun(
+        { ...reboot, key: 'once', delay: 90_000, pause: 5_000, perLabel: { label: 'rack', count: 1 }, for: 7_200_000 },
+        ports,
+      );
+      const waves = { percent: 10, maxFailures: 0, pauseMs: 5_000, healthGate: true, maxPerLabel: { label: 'rack', count: 1 } };
+      assert.deepEqual(deployment.rebootsAsked, [
+        { nodes: ['node-a'], actor: 'ann', reason: 'kernel', delaySeconds: 90, windowMs: 7_200_000, waves, unique: 'once' },
+      ]);
+      assert.equal(io.stdout(), 'rebooting: workflow reboot/once\n');
+      assert.match(io.stderr(), /better-compute batch list\n.*better-compute commands show reboot\/once\n$/);
+    });
+
+    it('names machines or all of them, and is confirmed', async () => {
+      for (const [over, message] of [
+        [{ nodes: [] }, /^no node is named/],
+        [{ all: true }, /^--all and node ids exclude each other$/],
+        [{ nodes: [], all: true, yes: false }, /^this needs --yes where nobody can be asked: Reboot every active node\?$/],
+      ] as const)
+        await assert.rejects(nodesRebootRun({ ...reboot, ...over }, set().ports), refusal('INVALID_INPUT', message));
+      assert.deepEqual(deployment.rebootsAsked, []);
+    });
+  });
 
   describe('nodes list', () => {
     it('shows one line a node', async () => {

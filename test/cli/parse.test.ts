@@ -6,6 +6,7 @@ import { newCommandsShow } from '../../cli/commands/commands/show.ts';
 import { newCompletion } from '../../cli/commands/completion.ts';
 import { newDoctor } from '../../cli/commands/doctor.ts';
 import { newNodesList } from '../../cli/commands/nodes/list.ts';
+import { newNodesReboot } from '../../cli/commands/nodes/reboot.ts';
 import { newNodesShow } from '../../cli/commands/nodes/show.ts';
 import { newNodesRevoke } from '../../cli/commands/nodes/take-away.ts';
 import { newRotationEvidence } from '../../cli/commands/rotation/evidence.ts';
@@ -100,6 +101,46 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     make((run) => newNodesRevoke(ports, run)),
     ['node-1', '--reason', 'stolen', '--yes'],
     { json: false, node: 'node-1', actor: 'ann', reason: 'stolen', yes: true },
+  ],
+  [
+    'nodes reboot',
+    make((run) => newNodesReboot(ports, run)),
+    ['node-1', 'node-2', '--reason', 'kernel'],
+    {
+      json: false,
+      nodes: ['node-1', 'node-2'],
+      all: false,
+      reason: 'kernel',
+      actor: 'ann',
+      wave: { percent: 10 },
+      maxFailures: 0,
+      healthGate: true,
+      yes: false,
+    },
+  ],
+  [
+    'nodes reboot',
+    make((run) => newNodesReboot(ports, run)),
+    [
+      ...['--all', '--reason', 'kernel', '--wave', '25', '--max-failures', '2', '--per-label', 'rack=1', '--pause', '10m'],
+      ...['--no-health-gate', '--delay', '5s', '--for', '2h', '--key', 'once', '--yes'],
+    ],
+    {
+      json: false,
+      nodes: [],
+      all: true,
+      reason: 'kernel',
+      actor: 'ann',
+      wave: { size: 25 },
+      maxFailures: 2,
+      perLabel: { label: 'rack', count: 1 },
+      pause: 600_000,
+      healthGate: false,
+      delay: 5_000,
+      for: 7_200_000,
+      key: 'once',
+      yes: true,
+    },
   ],
   [
     'tokens create',

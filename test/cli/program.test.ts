@@ -23,6 +23,7 @@ describe('the command tree', () => {
     const fleet = [
       'nodes list',
       'nodes show',
+      'nodes reboot',
       'nodes revoke',
       'tokens create',
       'commands run',
@@ -57,6 +58,7 @@ describe('the command tree', () => {
         'rotation force',
         'rotation exclude',
         'rotation abort',
+        'nodes reboot',
         'nodes revoke',
         'nodes delete',
         'batch sign-override',

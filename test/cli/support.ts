@@ -29,9 +29,17 @@ export interface TestIoOptions {
   readonly signal?: AbortSignal;
   /** Runs instead of waiting: the world goes on. */
   readonly onSleep?: () => void;
+  /** Default: the hour of the deployments in memory, which stands still. */
+  readonly clock?: () => number;
 }
 
-export function createTestIo({ env = {}, answers, signal = new AbortController().signal, onSleep }: TestIoOptions = {}): TestIo {
+export function createTestIo({
+  env = {},
+  answers,
+  signal = new AbortController().signal,
+  onSleep,
+  clock = () => now,
+}: TestIoOptions = {}): TestIo {
   const out: string[] = [];
   const err: string[] = [];
   const slept: number[] = [];
@@ -40,7 +48,7 @@ export function createTestIo({ env = {}, answers, signal = new AbortController()
     out: (text) => void out.push(line(text)),
     err: (text) => void err.push(line(text)),
     env,
-    now: () => now,
+    now: clock,
     isTerminal: answers !== undefined,
     signal,
     user: () => 'ann',

@@ -5,7 +5,7 @@ import type { CliIo } from '../../io.ts';
 import { createPorts, type Ports } from '../../ports.ts';
 
 import { newNodesList, nodesListRun } from './list.ts';
-
+import { newNodesReboot, nodesRebootRun } from './reboot.ts';
 import { newNodesShow, nodesShowRun } from './show.ts';
 import { newNodesDelete, newNodesRevoke, nodesDeleteRun, nodesRevokeRun } from './take-away.ts';
 
@@ -13,6 +13,7 @@ export function register(program: Command, io: CliIo, ports: Ports = createPorts
   findGroup(program, 'nodes', 'See the machines of the fleet, take an identity away, delete a node')
     .addCommand(newNodesList((options) => nodesListRun(options, ports)))
     .addCommand(newNodesShow((options) => nodesShowRun(options, ports)))
+    .addCommand(newNodesReboot(ports, (options) => nodesRebootRun(options, ports)))
     .addCommand(newNodesRevoke(ports, (options) => nodesRevokeRun(options, ports)))
     .addCommand(newNodesDelete(ports, (options) => nodesDeleteRun(options, ports)));
 }

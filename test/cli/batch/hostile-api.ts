@@ -167,7 +167,7 @@ export interface Desk {
 }
 
 /** An approver's desk: a folder with keys, and the command. */
-export function createDesk(api: HostileApi | null): Desk {
+export function createDesk(api: HostileApi | null, clock?: () => number): Desk {
   const folder = mkdtempSync(join(tmpdir(), 'bc-desk-'));
   const env: NodeJS.ProcessEnv = {
     BETTER_COMPUTE_HOME: join(folder, 'home'),
@@ -184,7 +184,7 @@ export function createDesk(api: HostileApi | null): Desk {
     },
     read: (name) => readFileSync(path(name), 'utf8'),
     run: async (...argv) => {
-      const io = createTestIo({ env });
+      const io = createTestIo({ env, ...(clock === undefined ? {} : { clock }) });
       const exitCode = await runBatch(argv, io);
       return { exitCode, out: io.stdout(), err: io.stderr() };
     },
