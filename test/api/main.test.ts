@@ -1,15 +1,17 @@
 /** The whole api process over a real database and a real key bundle: what is started, published, served and left behind. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { createPublicKey } from 'node:crypto';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { writeTlsFiles } from '../../cli/stack/tls-files.ts';
-import { addCommandRoot, bundleDigest, createBundle, encodeBundle, updateBundle } from '../../pki/bundle/index.ts';
+import { addCommandRoot, bundleDigest, createBundle, encodeBundle, type PkiBundle, updateBundle } from '../../pki/bundle/index.ts';
 import { openJoinToken, parseJoinBundle } from '../../pki/enroll/index.ts';
 import { spkiPin } from '../../pki/x509/index.ts';
 import { createBundleFileStore } from '../../runtime/bundle-file-store.ts';
 import { listProcesses } from '../../services/processes.ts';
+import { createApprover } from '../harness/approvers.ts';
 import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
@@ -29,12 +31,13 @@ describe('the api process', function () {
   this.timeout(60_000);
   const used = useDatabase();
   let home: string;
+  let bundle: PkiBundle;
   const running: Api[] = [];
 
   beforeEach(async () => {
     home = scratchFolder();
     const now = Date.now();
-    const bundle = await createBundle({ trustDomain: 'compute.example.com', now });
+    bundle = await createBundle({ trustDomain: 'compute.example.com', now });
     await createBundleFileStore(join(home, 'pki.json')).create(encodeBundle(bundle, { secret }));
     await writeTlsFiles(join(home, 'tls'), { bundle, names: { dns: ['localhost'], ips: [] }, now });
     writeFileSync(join(home, 'operator.token'), `${bearer}\n`, { mode: 0o600 });
@@ -230,6 +233,19 @@ describe('the api process', function () {
       () => (chmodSync(join(home, 'operator.token'), 0o644), {}),
       3,
       /^error: the operator token .*operator.token can be read by others: chmod 600/m,
+    ],
+    [
+      'approvers and a bundle that signs no commands (QUO-070)',
+      () => {
+        const { commandSigning: _none, ...unsigned } = bundle;
+        const without = { ...unsigned, commandRootsById: new Map(), commandRoots: { ...bundle.commandRoots, roots: [], signing: null } };
+        writeFileSync(join(home, 'pki.json'), encodeBundle(without as unknown as PkiBundle, { secret }), { mode: 0o600 });
+        const key = createPublicKey({ key: Buffer.from(createApprover().signer.spki), format: 'der', type: 'spki' });
+        writeFileSync(join(home, 'ann.pub'), key.export({ type: 'spki', format: 'pem' }));
+        return { BETTER_COMPUTE_APPROVER_KEYS: join(home, 'ann.pub'), BETTER_COMPUTE_APPROVER_THRESHOLD: '1' };
+      },
+      3,
+      /^error: approvers are configured, but the key bundle has no command-signing root: nothing could be approved$/m,
     ],
     ['no database', () => ({ BETTER_COMPUTE_DATABASE_URL: 'postgres://127.0.0.1:1/none' }), 8, /^error: /m],
   ];

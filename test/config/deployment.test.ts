@@ -33,11 +33,12 @@ import { bounds, decodeMessage, JoinRequestSchema, RenewRequestSchema, RenewResp
 import { createJoinToken } from '../../services/tokens.ts';
 import { settleAndPublish } from '../../services/trust-publication.ts';
 import { createWorkerKeyring } from '../../services/worker-keys.ts';
+import { operatorToken, startBatchApi } from '../api/batch-api.ts';
 import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { refusal, secret, trustDomain } from '../pki/support.ts';
 import { joinRequest } from '../services/identity-support.ts';
-import { newKey, recordingLog } from '../services/support.ts';
+import { addNode, newKey, recordingLog } from '../services/support.ts';
 
 describe('a deployment in code', function () {
   this.timeout(30_000);
@@ -182,6 +183,26 @@ describe('a deployment in code', function () {
     );
     for (const none of [undefined, null, {}, () => options]) {
       await assert.rejects(initialise(none), refusal('INVALID_CONFIG', 'no-config', /export default defineConfig/));
+    }
+  });
+
+  it('BAT-001 one without modules has the tables of batches, and its api makes and lists them', async () => {
+    const { modules: _none, ...bare } = options;
+    const deployment = await initialise(defineConfig(() => bare));
+    assert.equal(deployment.modules, undefined);
+    await addNode(used.db, 'machine-1');
+    const api = await startBatchApi(used.db);
+    try {
+      const headers = { authorization: `Bearer ${operatorToken}`, 'content-type': 'application/json' };
+      const body = JSON.stringify({ reason: 'kernel update', scope: [{ subject: 'machine-1', kind: 'node.reboot' }] });
+      const made = await fetch(`${api.url}/v1/batches`, { method: 'POST', headers, body });
+      const { batchId } = (await made.json()) as { batchId: string };
+      const { batches } = (await (await fetch(`${api.url}/v1/batches`, { headers })).json()) as { batches: { id: string }[] };
+      assert.deepEqual([made.status, batches.map(({ id }) => id)], [201, [batchId]]);
+      const rows = await used.db.query({ text: 'select 1 from command_batch_scope where batch_id = $1' }, [batchId]);
+      assert.equal(rows.length, 1);
+    } finally {
+      await api.close();
     }
   });
 

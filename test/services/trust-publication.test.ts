@@ -12,9 +12,11 @@ import {
   switchCommandRoot,
 } from '../../pki/bundle/index.ts';
 import { parseSignature } from '../../pki/envelope/index.ts';
-import { acceptTrustBundle, type HeldTrust, verifySignedTrustBundle } from '../../pki/trust/index.ts';
+import { decideApproverSet } from '../../pki/quorum/index.ts';
+import { acceptTrustBundle, type HeldTrust, type QuorumFields, verifySignedTrustBundle } from '../../pki/trust/index.ts';
 import { TrustBundleSchema } from '../../proto/index.ts';
 import { judgeRemoval, settleAndPublish } from '../../services/trust-publication.ts';
+import { createApprover, quorumOfApprovers, signedSet } from '../harness/approvers.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { keyring, type RecordingLog, recordingLog, refused, t0, trustDomain } from './support.ts';
 
@@ -46,9 +48,11 @@ describe('publishing the trust bundle', () => {
   });
   beforeEach(async () => {
     log = recordingLog();
-    await used.db.query({ text: `truncate trust_bundle_state, trust_bundle_history, worker_certs, bundle_freshness` });
+    await used.db.query({
+      text: `truncate trust_bundle_state, trust_bundle_history, worker_certs, bundle_freshness, approver_set_changes`,
+    });
   });
-  const publish = (bundle: PkiBundle, changes: { floorOption?: number; now?: number; processId?: string } = {}) =>
+  const publish = (bundle: PkiBundle, changes: { floorOption?: number; now?: number; processId?: string; approvers?: QuorumFields } = {}) =>
     settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api@test:1', now: t0, log, ...changes });
   const state = () => publishedTrust(used.db);
   const history = () =>
@@ -104,6 +108,31 @@ describe('publishing the trust bundle', () => {
       [2n, 0n],
       [3n, 0n],
     ]);
+  });
+
+  it('TRUST-023 the signatures of the approver set are in every version while it is the set, and machines that held the one before still follow', async () => {
+    const [ann, ben, cem] = [createApprover(), createApprover(), createApprover()];
+    const held = quorumOfApprovers({ approvers: [ann, ben] });
+    const next = await signedSet(quorumOfApprovers({ approvers: [ben, cem], approverSetEpoch: 2 }), [ann, ben, cem], trustDomain);
+    await publish(steps.a, { approvers: held });
+    await publish(steps.a, { approvers: next });
+    const seen: [bigint, string[], string][] = [];
+    // Whichever api publishes: one that is told of the set, and one that is told of no approvers.
+    for (const [bundle, told] of [
+      [steps.added, { approvers: next }],
+      [steps.switched, {}],
+      [steps.dropped, {}],
+    ] as const) {
+      await publish(bundle, { now: t0 + 26 * hour, ...told });
+      const trust = fromBinary(TrustBundleSchema, (await state())!.body);
+      const walked = decideApproverSet({ quorum: held, epoch: 1 }, trust, { trustDomain });
+      seen.push([trust.version, trust.approverSetSignatures.map(({ kid }) => kid).sort(), walked.kind]);
+    }
+    const signers = [ann, ben, cem].map(({ kid }) => kid).sort();
+    assert.deepEqual(
+      seen,
+      [3n, 3n, 4n].map((version) => [version, signers, 'take']),
+    );
   });
 
   it('TRUST-011 ten processes that start at once agree on one version and publish it once', async function () {
