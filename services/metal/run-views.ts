@@ -1,0 +1,88 @@
+/** What operators look at of runs: their steps, the commands they sent with what was answered, their evidence. Reads only. */
+import { commandStateName } from '../../domain/commands/states.ts';
+import { type Reader, type Row, seen, tenantsOf, toProgress, unknown } from './view-rows.ts';
+import type { RunCommand, RunDetail, RunSummary, SeenTenants } from './view-types.ts';
+
+const runSelect = `
+  select r.id, r.machine_id as "machineId", r.kind, r.workflow_id as "workflowId", r.state, r.remains, r.end_reason as "endReason",
+         r.actor, r.reason, r.batch_id as "batchId", r.started_at as "startedAt", r.ended_at as "endedAt", r.ended_by as "endedBy"
+    from metal_runs r`;
+
+export const runsOf = (db: Reader, machineId: string, limit: number): Promise<RunSummary[]> =>
+  db.query<RunSummary>({ text: `${runSelect} where r.machine_id = $1 order by r.started_at desc, r.id limit $2` }, [machineId, limit]);
+
+export interface RunPage {
+  readonly tenants: SeenTenants;
+  readonly machineId?: string | undefined;
+  readonly state?: RunSummary['state'] | undefined;
+  readonly limit: number;
+}
+
+/** The newest first. */
+export const listRuns = (db: Reader, { tenants, machineId, state, limit }: RunPage): Promise<RunSummary[]> =>
+  db.query<RunSummary>(
+    {
+      text: `${runSelect} join nodes n on n.id = r.machine_id
+             where ${seen} and ($2::text is null or r.machine_id = $2) and ($3::text is null or r.state = $3)
+             order by r.started_at desc, r.id limit $4`,
+    },
+    [tenantsOf(tenants), machineId ?? null, state ?? null, limit],
+  );
+
+/** @throws NOT_FOUND (unknown-run), also for another tenant's */
+export async function getRun(db: Reader, id: string, tenants: SeenTenants): Promise<RunDetail> {
+  const [run] = await db.query<RunSummary & { siteId: string; bmc: string | null }>(
+    {
+      text: `${runSelect.replace('from metal_runs r', ', m.site_id as "siteId", b.address as bmc from metal_runs r')}
+             join nodes n on n.id = r.machine_id join machines m on m.id = r.machine_id left join machine_bmcs b on b.machine_id = r.machine_id
+             where ${seen} and r.id = $2`,
+    },
+    [tenantsOf(tenants), id],
+  );
+  if (run === undefined) throw unknown('run', id);
+  const { workflowId } = run;
+  return {
+    ...run,
+    bmc: run.bmc ?? '',
+    steps: await db.query(
+      {
+        text: `select step, attempt, state, detail, actor, started_at as "startedAt", ended_at as "endedAt"
+               from metal_run_steps where run_id = $1 order by started_at, step, attempt`,
+      },
+      [id],
+    ),
+    commands: await commandsOf(db, `${workflowId}/${id}/`),
+    evidence: await db.query(
+      {
+        text: `select id, kind, command_id as "commandId", complete, finished_at as "finishedAt"
+               from metal_evidence where run_id = $1 order by finished_at, id`,
+      },
+      [id],
+    ),
+  };
+}
+
+/** Of one run; more would be a run without end. */
+const mostCommands = 500;
+
+async function commandsOf(db: Reader, prefix: string): Promise<RunCommand[]> {
+  const rows = await db.query<Row>(
+    {
+      text: `select c.id, c.node_id, c.kind, c.state, c.created_at, c.finished_at, c.reject_reason, r.error_code, r.error_message,
+                    p.done, p.total, p.note, p.at, p.first_done, p.first_at
+             from node_commands c left join node_results r on r.command_id = c.id left join command_progress p on p.command_id = c.id
+             where starts_with(c.id, $1) order by c.created_at, c.id limit $2`,
+    },
+    [prefix, mostCommands],
+  );
+  return rows.map((row) => ({
+    id: row.id,
+    nodeId: row.node_id,
+    kind: row.kind,
+    state: commandStateName(row.state) ?? 'open',
+    createdAt: row.created_at,
+    finishedAt: row.finished_at,
+    answer: row.reject_reason ?? [row.error_code, row.error_message].filter((part) => (part ?? '') !== '').join(': '),
+    ...(row.at === null ? {} : { progress: toProgress(row) }),
+  }));
+}
