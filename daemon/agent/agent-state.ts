@@ -42,6 +42,8 @@ export interface AgentPorts {
   /** The machine's own clock. */
   readonly wallMs: () => number;
   readonly onFinished: (id: string) => void;
+  /** The control plane has the result, and the journal says so. */
+  readonly onReceipted?: (id: string) => void;
   readonly onProgress: (report: { id: string; done: number; total: number; note: string }) => void;
   readonly onFatal: (error: unknown) => void;
 }
@@ -168,6 +170,10 @@ export class AgentState {
     acknowledge();
     this.executor.submit(accepted);
     return null;
+  }
+
+  async receipted(id: string): Promise<void> {
+    if (await this.journal.receipted(id)) this.#ports.onReceipted?.(id);
   }
 
   /** Server time is known: what an earlier run left behind may go on. Once. */

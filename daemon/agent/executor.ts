@@ -277,10 +277,18 @@ function endFields(end: KindEnd): EndFields {
         outcome: end.code === 'CANCELLED' ? CommandOutcome.CANCELLED : CommandOutcome.FAILED,
         errorCode: end.code,
         errorMessage: cut(end.message),
+        ...answerOf(end),
       };
     case 'interrupted':
       return { outcome: CommandOutcome.INTERRUPTED, errorCode: 'INTERRUPTED', errorMessage: cut(end.message) };
   }
+}
+
+/** A failure is said whole even where what it found out is too large to go along. */
+function answerOf({ answer }: KindEnd & { kind: 'failed' }): EndFields {
+  if (answer === undefined) return {};
+  const payload = anyPack(answer.schema, create(answer.schema, answer.value));
+  return payload.value.length <= bounds.commandResultPayload ? { payload } : {};
 }
 
 const cut = (message: string): string => (message.length > 4096 ? `${message.slice(0, 4095)}…` : message);

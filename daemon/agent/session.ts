@@ -205,7 +205,7 @@ export class AgentSession {
 
   async #onReceipt(commandId: string): Promise<void> {
     this.#sentAtSteadyMs.delete(commandId);
-    await this.#state.journal.receipted(commandId);
+    await this.#state.receipted(commandId);
   }
 
   async #onHeartbeatAck({ sequence, serverTimeMs }: { sequence: bigint; serverTimeMs: bigint }): Promise<void> {

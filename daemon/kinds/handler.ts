@@ -13,9 +13,15 @@ export interface KindContext {
   readonly note: StartNote;
 }
 
+interface KindAnswer {
+  readonly schema: DescMessage;
+  readonly value: MessageInitShape<DescMessage>;
+}
+
 export type KindEnd =
-  | { readonly kind: 'succeeded'; readonly schema: DescMessage; readonly value: MessageInitShape<DescMessage> }
-  | { readonly kind: 'failed'; readonly code: string; readonly message: string }
+  | ({ readonly kind: 'succeeded' } & KindAnswer)
+  /** answer: what was found out all the same, such as signed evidence of what was not done. */
+  | { readonly kind: 'failed'; readonly code: string; readonly message: string; readonly answer?: KindAnswer }
   /** The end cannot be proven (a kind that must not run twice, after a crash). */
   | { readonly kind: 'interrupted'; readonly message: string };
 
