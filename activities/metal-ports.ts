@@ -6,8 +6,8 @@
 import type { CommandKind } from '../domain/commands/kinds.ts';
 import type { CommandState } from '../domain/commands/states.ts';
 import type { PlannedAction } from '../domain/metal/plan.ts';
-import type { Profile } from '../domain/metal/profile.ts';
 import type { Remains, RunEnd, RunKind } from '../domain/metal/run-ends.ts';
+import type { BootEntry, PowerState, RunFacts } from '../services/metal/types.ts';
 import type { CommandControlPorts, CommandSigningPorts } from './command-ports.ts';
 import type { Clock } from './rotation-ports.ts';
 
@@ -42,66 +42,13 @@ export interface PlannedRun {
   readonly joinWithinMs: number;
 }
 
-export interface BootEntryFacts {
-  readonly entryId: string;
-  /** Counts the boots of the run from 1. */
-  readonly attempt: number;
-  /** 32 hex digits. */
-  readonly bootNonce: string;
-  readonly tokenRef: string;
-  readonly expiresAt: number;
-  /** A ramdisk joined with it. */
-  readonly usedAt: number | null;
-  readonly closed: boolean;
-}
+export type { BootEntry, RunFacts } from '../services/metal/types.ts';
 
-/** Everything the database knows that a step asks for, read at once. */
-export interface RunFacts {
-  readonly runId: string;
-  readonly machineId: string;
-  readonly workflowId: string;
-  readonly kind: RunKind;
-  readonly isOpen: boolean;
-  readonly actor: string;
-  readonly siteId: string;
-  /** Of the machine (domain/metal/life-cycle.ts): a quarantine that came in between stands here. */
-  readonly machineState: string;
-  readonly machineStateReason: string;
-  readonly profile: Profile | null;
-  readonly actions: readonly PlannedAction[];
-  readonly batchId: string | null;
-  readonly bmc: {
-    readonly address: string;
-    readonly systemId: string;
-    readonly credentialRef: string;
-    readonly pinSha256: string | null;
-  };
-  readonly macAddresses: readonly string[];
-  /** As the ramdisk of this run reported them last. */
-  readonly disks: readonly RunDisk[];
-  /** The latest of the run. */
-  readonly entry: BootEntryFacts | null;
-  readonly node: {
-    readonly state: string;
-    readonly generation: number;
-    /** Of the certificate of that generation; null: none was issued. */
-    readonly certificateRole: string | null;
-    /** When that certificate was issued. */
-    readonly certifiedAt: number | null;
-    /** A session of that generation is live. */
-    readonly connected: boolean;
-  };
-  readonly power: { readonly state: 'on' | 'off' | 'changing' | 'unknown'; readonly at: number | null };
-}
-
-export interface RunDisk {
-  readonly name: string;
-  readonly serial: string;
-  readonly wwn: string;
-  readonly model: string;
-  readonly sizeBytes: number;
-  readonly transport: string;
-  readonly rotational: boolean;
+/** What the run has made of the machine until now (domain/metal/run-ends.ts). */
+export interface Standing {
+  readonly remains: Remains;
+  /** The image is on its disk, and the evidence of it is stored. */
+  readonly deployed: boolean;
 }
 
 export interface StepRecord {
@@ -110,6 +57,7 @@ export interface StepRecord {
   readonly attempt: number;
   readonly state: 'started' | 'done' | 'failed' | 'skipped';
   readonly detail: string;
+  readonly at: number;
   /** Who brought it about: the workflow, or the person who overrode it. */
   readonly by: string;
 }
@@ -129,11 +77,12 @@ export interface MetalRunsPort {
   plan(input: PlanRunInput): Promise<PlannedRun>;
   /** @throws NOT_FOUND */
   read(runId: string): Promise<RunFacts>;
+  standing(runId: string): Promise<Standing>;
   /** null: nothing that it sends needs one. The same run again is the same batch. */
   createBatch(runId: string): Promise<{ readonly batchId: string; readonly held: boolean; readonly notAfter: number } | null>;
   record(row: StepRecord): Promise<void>;
   /** Opens the entry of one boot of the run; repeated, it answers the same one. */
-  openBootEntry(input: { runId: string; attempt: number; expiresAt: number }): Promise<BootEntryFacts>;
+  openBootEntry(input: { runId: string; attempt: number; expiresAt: number }): Promise<BootEntry>;
   /** Takes the run's entries and what hangs on them (tokens, the ramdisk's identity) out of use. */
   closeBoots(runId: string): Promise<void>;
   /** The join string of the system that is about to be deployed, as a secret; repeated, the same reference. */
@@ -148,7 +97,7 @@ export interface MetalRunsPort {
   recordInventory(input: { runId: string; report: Uint8Array }): Promise<{ readonly summary: string }>;
   /** Disks and identity as the ramdisk reads them. @throws CONFLICT (wrong-machine) when it is another machine */
   recordDisks(input: { runId: string; report: Uint8Array }): Promise<{ readonly summary: string }>;
-  recordPower(input: { runId: string; state: RunFacts['power']['state']; at: number }): Promise<void>;
+  recordPower(input: { runId: string; state: PowerState; at: number }): Promise<void>;
   /** REV-005, and before a machine that has an identity is taken into maintenance. */
   endIdentity(input: { runId: string; reason: 'retire' | 'reclaim' }): Promise<{ readonly summary: string }>;
   /** Makes and stores the password that is to be; repeated, nothing changes. */
@@ -176,6 +125,8 @@ export interface SiteAgent {
 export interface SitesPort {
   /** Active agents of the site: those with a live session first, then by id. */
   agents(siteId: string): Promise<readonly SiteAgent[]>;
+  /** When a node was last seen; null: never. */
+  lastSeen(nodeId: string): Promise<number | null>;
 }
 
 export interface CommandAnswer {

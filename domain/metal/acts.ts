@@ -1,0 +1,51 @@
+/**
+ * The commands of a run, one row each: of which step, on whom, how often at most, and what is taken back for it. The name of an act and
+ * its number make the end of the command's id, `<workflow id>/<run id>/<act>.<n>`; n counts the attempts of a run, so that a
+ * command is never sent twice under one id, and what an earlier attempt did is asked for before the next one is made.
+ */
+import type { CommandKind } from '../commands/kinds.ts';
+import { minute, second } from '../time.ts';
+
+export interface ActSpec {
+  readonly kind: CommandKind;
+  /** A site agent of the machine's site, or the machine's own ramdisk. */
+  readonly on: 'site' | 'ramdisk';
+  /** Attempts in one step: by another agent where there is one. What destroys is sent once (M49). */
+  readonly tries: number;
+  /** Its end is not waited for: something else proves it (M11). */
+  readonly provenElsewhere?: true;
+}
+
+export const acts = Object.freeze({
+  inventory: { kind: 'bmc.inventory', on: 'site', tries: 3 },
+  'prepare-boot': { kind: 'boot.prepareRamdisk', on: 'site', tries: 3 },
+  'set-boot': { kind: 'bmc.boot', on: 'site', tries: 3 },
+  power: { kind: 'bmc.power', on: 'site', tries: 3 },
+  'read-disks': { kind: 'diag.disks', on: 'ramdisk', tries: 2 },
+  'diagnose-gpus': { kind: 'diag.dcgm', on: 'ramdisk', tries: 1 },
+  wipe: { kind: 'disk.wipe', on: 'ramdisk', tries: 1 },
+  deploy: { kind: 'deploy.image', on: 'ramdisk', tries: 1 },
+  start: { kind: 'boot.kexec', on: 'ramdisk', tries: 1, provenElsewhere: true },
+  'clean-up': { kind: 'boot.cleanUp', on: 'site', tries: 3 },
+  'power-off': { kind: 'bmc.power', on: 'site', tries: 3 },
+  rotate: { kind: 'bmc.rotate', on: 'site', tries: 3 },
+} as const satisfies Record<string, ActSpec>);
+
+export type ActName = keyof typeof acts;
+
+export const isActName = (value: unknown): value is ActName => typeof value === 'string' && Object.hasOwn(acts, value);
+
+/** Of its row, with the fields that not every row has. */
+export const actOf = (name: ActName): ActSpec => acts[name];
+
+/** What ids of commands and secrets of one run begin with (SEC-006: the binding is what stands before the last slash). */
+export const runPrefix = (workflowId: string, runId: string): string => `${workflowId}/${runId}`;
+
+export const actCommandId = (prefix: string, act: ActName, n: number): string => `${prefix}/${act}.${n}`;
+
+/**
+ * A command that was sent and has not ended is somebody's only while he is there. An agent that is silent for longer loses it to
+ * another one, who looks before he acts (MT2); a ramdisk that is silent for longer is gone, and with it what it was doing. Sessions that
+ * drop and come back in the middle of a wipe are within it (MT3).
+ */
+export const silentForMs = Object.freeze({ site: 90 * second, ramdisk: 15 * minute });
