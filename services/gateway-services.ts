@@ -2,7 +2,9 @@
 import type { Database } from '../drizzle/client.ts';
 import type { PkiBundle } from '../pki/bundle/types.ts';
 import type { GatewayServices } from './gateway-port.ts';
-import { joinNode } from './join.ts';
+import { joinNode } from './join/join.ts';
+import { quarantineSuspect } from './join/quarantine.ts';
+import type { JoinPolicy } from './join/types.ts';
 import { type JoinCrypto, pkiJoinCrypto } from './join-crypto.ts';
 import type { ServiceLog } from './log.ts';
 import { renewCertificate } from './renew.ts';
@@ -15,6 +17,8 @@ export type GatewayServicesOptions = Keys & {
   readonly db: Database;
   /** null or absent: this deployment issues no workload tokens. */
   readonly workload?: WorkloadIssuerSource | null;
+  /** Whom to make wait (JOIN-013); default: nobody. */
+  readonly joinPolicy?: JoinPolicy;
   readonly log: ServiceLog;
   readonly now: () => number;
 };
@@ -32,12 +36,18 @@ const cryptoOf = (bundle: () => PkiBundle): (() => JoinCrypto) => {
   };
 };
 
-export function createGatewayServices({ db, workload = null, log, now, ...keys }: GatewayServicesOptions): GatewayServices {
+export function createGatewayServices({ db, workload = null, joinPolicy, log, now, ...keys }: GatewayServicesOptions): GatewayServices {
   const crypto = keys.crypto ?? cryptoOf(keys.bundle);
   return {
     join(request) {
-      const { anchors: _anchors, ...rest } = crypto();
-      return joinNode(request, { db, log, now: now(), ...rest });
+      return joinNode(request, {
+        db,
+        log,
+        now: now(),
+        quarantine: quarantineSuspect,
+        ...crypto(),
+        ...(joinPolicy === undefined ? {} : { policy: joinPolicy }),
+      });
     },
     renew(request, peer) {
       const { trustDomain, nodeCa, anchors } = crypto();

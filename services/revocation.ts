@@ -3,9 +3,10 @@
  * commit-ordered number the gateways' feed reads), its generation, its unfinished commands. Its session is the gateway's to
  * close, with a RevocationNotice.
  */
+import type { NodeRole } from '../domain/commands/kinds.ts';
 import { ControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { changeIdentity, lockNode } from '../drizzle/queries/nodes.ts';
+import { changeIdentity, lockNode, type NodeState } from '../drizzle/queries/nodes.ts';
 import { appendAudit } from './audit.ts';
 import { cancelCommandsOf } from './command-ends.ts';
 
@@ -52,39 +53,81 @@ export interface Revoked {
   readonly already: boolean;
 }
 
+/** Why an identity ends, and what becomes of its node (REV-002 to REV-006, REV-015). One row for each; there is no other way to end one. */
+interface EndRow {
+  readonly state: NodeState;
+  /** null: it stays what it was. */
+  readonly role: NodeRole | null;
+  readonly action: string;
+  /** Said of the commands that it did not finish. */
+  readonly commands: string;
+  /** The states from which it changes nothing. */
+  readonly already: readonly NodeState[];
+}
+
+const identityEnds = {
+  /** It may join again. */
+  revoke: { state: 'revoked', role: null, action: 'node.revoke', commands: 'node revoked', already: ['revoked'] },
+  /** It never comes back, and its id stays with what it did. */
+  delete: { state: 'retired', role: null, action: 'node.delete', commands: 'node deleted', already: ['retired'] },
+  /** The machine is given up for good, by a run that proved what it left on it. */
+  retire: { state: 'retired', role: null, action: 'node.retire', commands: 'machine retired', already: ['retired'] },
+  /** Taken back from whoever had it: the machine waits for its next run, and what it ran before speaks for nobody. */
+  reclaim: { state: 'active', role: 'node', action: 'node.reclaim', commands: 'machine reclaimed', already: [] },
+  /** Let to a tenant as a whole: the platform's identity ends before the tenant's begins. */
+  'dedicated-root': { state: 'active', role: 'node-tenant', action: 'node.dedicate', commands: 'machine let to a tenant', already: [] },
+  /** Somebody cheated: until a run of an operator's wipes it, it speaks for nobody. */
+  quarantine: {
+    state: 'quarantined',
+    role: null,
+    action: 'node.quarantine',
+    commands: 'node quarantined',
+    already: ['quarantined', 'revoked'],
+  },
+} as const satisfies Record<string, EndRow>;
+
+export type IdentityEnd = keyof typeof identityEnds;
+
+export interface EndIdentityOptions {
+  readonly nodeId: string;
+  readonly why: IdentityEnd;
+  readonly actor: string;
+  readonly reason: string;
+  readonly now: number;
+}
+
+/**
+ * Ends a node's identity in a transaction of the caller's: its certificates, its unfinished commands, its generation. A quarantine of a
+ * node that is deleted or revoked changes nothing (H-20).
+ *
+ * @throws NOT_FOUND; INVALID_INPUT without actor and reason; INVALID_STATE for a deleted node; CONFLICT
+ */
+export async function endIdentity(tx: Executor, { nodeId, why, actor, reason, now }: EndIdentityOptions): Promise<Revoked> {
+  const row: EndRow = identityEnds[why];
+  if (actor.trim() === '' || reason.trim() === '') {
+    throw new ControlError('INVALID_INPUT', 'revoking a node needs an actor and a reason', { details: { reason: 'reason-needed' } });
+  }
+  const node = await lockNode(tx, nodeId);
+  if (node === undefined)
+    throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  if (row.already.includes(node.state) || (why === 'quarantine' && node.state === 'retired'))
+    return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
+  if (node.state === 'retired' && row.state !== 'retired')
+    throw new ControlError('INVALID_STATE', `node ${nodeId} is deleted`, { details: { reason: 'node-retired', nodeId } });
+  const generation = await changeIdentity(tx, { node, state: row.state, ...(row.role === null ? {} : { role: row.role }), now });
+  if (generation === undefined)
+    throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
+  const cancelledCommands = await cancelCommandsOf(tx, { nodeId, reason: row.commands, now });
+  const serials = await revokeCertificates(tx, { nodeId, reason, now });
+  const details = { reason, generation, serials };
+  await appendAudit(tx, { key: `node/${nodeId}/revoke/${generation}`, actor, action: row.action, subject: nodeId, details }, now);
+  return { serials, generation, cancelledCommands, already: false };
+}
+
 /**
  * Revokes a node's identity, or deletes the node with it. Repeated, it changes nothing.
  *
  * @throws NOT_FOUND; INVALID_INPUT without actor and reason; INVALID_STATE for a retired node
  */
-export async function revokeNode({ db, nodeId, actor, reason, retire = false, now }: RevokeOptions): Promise<Revoked> {
-  const state = retire ? 'retired' : 'revoked';
-  if (actor.trim() === '' || reason.trim() === '') {
-    throw new ControlError('INVALID_INPUT', 'revoking a node needs an actor and a reason', { details: { reason: 'reason-needed' } });
-  }
-  return db.transaction(async (tx) => {
-    const node = await lockNode(tx, nodeId);
-    if (node === undefined)
-      throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
-    if (node.state === 'retired' && !retire)
-      throw new ControlError('INVALID_STATE', `node ${nodeId} is deleted`, { details: { reason: 'node-retired', nodeId } });
-    if (node.state === state) return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
-    const generation = await changeIdentity(tx, { node, state, now });
-    if (generation === undefined)
-      throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
-    const cancelledCommands = await cancelCommandsOf(tx, { nodeId, reason: retire ? 'node deleted' : 'node revoked', now });
-    const serials = await revokeCertificates(tx, { nodeId, reason, now });
-    await appendAudit(
-      tx,
-      {
-        key: `node/${nodeId}/revoke/${generation}`,
-        actor,
-        action: retire ? 'node.delete' : 'node.revoke',
-        subject: nodeId,
-        details: { reason, generation, serials },
-      },
-      now,
-    );
-    return { serials, generation, cancelledCommands, already: false };
-  });
-}
+export const revokeNode = ({ db, retire = false, ...rest }: RevokeOptions): Promise<Revoked> =>
+  db.transaction((tx) => endIdentity(tx, { ...rest, why: retire ? 'delete' : 'revoke' }));

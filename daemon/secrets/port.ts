@@ -22,4 +22,4 @@ export interface SecretPort {
 }
 
 /** The binding of what a command names: its own id, in two (SEC-006). */
-export const bindingOfCommand = (commandId: string): SecretBinding => splitCommandId(commandId);
+export const bindingOf = (commandId: string): SecretBinding => splitCommandId(commandId);

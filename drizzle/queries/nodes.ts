@@ -67,12 +67,14 @@ export interface IdentityChange {
   /** As read under lockNode. */
   readonly node: NodeFacts;
   readonly state: NodeState;
+  /** Default: it stays what it was. */
+  readonly role?: NodeRole;
   readonly now: number;
 }
 
 const changeState = {
   name: 'nodes-identity',
-  text: `with changed as (update nodes set state = $4, identity_generation = identity_generation + 1, updated_at = $5
+  text: `with changed as (update nodes set state = $4, role = $6, identity_generation = identity_generation + 1, updated_at = $5
                           where id = $1 and state = $2 and identity_generation = $3 returning id, identity_generation)
          insert into node_queue as q (node_id, generation)
          select id, case when $4 = 'active' then identity_generation end from changed
@@ -86,8 +88,8 @@ const changeState = {
  *
  * @returns the new generation; undefined when the node was changed meanwhile
  */
-export async function changeIdentity(tx: Executor, { node, state, now }: IdentityChange): Promise<number | undefined> {
-  const values = [node.id, node.state, node.identityGeneration, state, new Date(now)];
+export async function changeIdentity(tx: Executor, { node, state, role = node.role, now }: IdentityChange): Promise<number | undefined> {
+  const values = [node.id, node.state, node.identityGeneration, state, new Date(now), role];
   return (await tx.query<{ generation: number }>(changeState, values))[0]?.generation;
 }
 

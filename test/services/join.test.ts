@@ -9,7 +9,7 @@ import { nodeIdentityOf, parseCertificate, spkiOf, verifyChain } from '../../pki
 import { bounds, type JoinGranted, type JoinRequest, JoinRequestSchema } from '../../proto/index.ts';
 import { enqueueCommands, findCommand } from '../../services/command-queue.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
-import { attestors } from '../../services/join.ts';
+import { attestors } from '../../services/join/join.ts';
 import { issuerOf } from '../../services/node-certs.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { createJoinToken } from '../../services/tokens.ts';
