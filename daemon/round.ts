@@ -14,6 +14,7 @@ import { systemdReboot } from './kinds/reboot.ts';
 import { openLeavesFile } from './quorum/leaves-file.ts';
 import { type QuorumStores, restoreClaims } from './quorum/quorum-state.ts';
 import { openUnbatchedFile } from './quorum/unbatched-file.ts';
+import { secretClientOf } from './secrets/client.ts';
 import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import type { CrashHook } from './state/crash-points.ts';
 import { openPrivateFolder } from './state/files.ts';
@@ -104,7 +105,8 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
     onError: (err) => log.error({ err }, 'the status file cannot be written'),
   });
   const quorum = await openQuorumStores({ dataDir, log, crash }, { journal, floorMs });
-  return { identity: identityFileStore(dataDir, stored), marks, spec, journal, quorum, clock, status };
+  const identity = identityFileStore(dataDir, stored);
+  return { identity, marks, spec, journal, quorum, clock, status, secrets: secretClientOf({ identity, clock }) };
 }
 
 async function openSpec(

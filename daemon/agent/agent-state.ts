@@ -12,6 +12,7 @@ import type { KindHandlers } from '../kinds/handler.ts';
 import type { HeldQuorum } from '../quorum/held-quorum.ts';
 import { judgeQuorum, type QuorumRefusal } from '../quorum/judge.ts';
 import { keepClaim, type QuorumStores, takeClaim } from '../quorum/quorum-state.ts';
+import type { SecretClient } from '../secrets/client.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { Identity } from '../state/identity.ts';
 import type { IdentityStore } from '../state/identity-store.ts';
@@ -35,6 +36,8 @@ export interface AgentPorts {
   readonly approverSetPin: string | null;
   readonly clock: ServerClock;
   readonly handlers: KindHandlers;
+  /** What handlers ask for secrets; absent where none does. */
+  readonly secrets?: SecretClient;
   readonly status: StatusSink;
   readonly log: AgentLog;
   readonly crash: CrashHook;
@@ -90,6 +93,9 @@ export class AgentState {
   }
   get log(): AgentLog {
     return this.#ports.log;
+  }
+  get secrets(): SecretClient | undefined {
+    return this.#ports.secrets;
   }
   get capabilities(): readonly string[] {
     return Object.keys(this.#ports.handlers).sort();

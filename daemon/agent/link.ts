@@ -171,11 +171,13 @@ export class Link {
       clockOffsetMs: state.clock.offsetMs(),
       nextDialAtMs: null,
     });
+    state.secrets?.onWelcomed(session);
     if (former !== undefined && former !== session) this.#streams.get(former)?.close();
   }
 
   #ended(session: AgentSession, error: ControlError | null): void {
     this.#streams.delete(session);
+    this.#ports.state.secrets?.onEnded(session);
     if (this.#current !== session) return;
     this.#current = undefined;
     if (error === null || this.#isStopped) return;

@@ -13,6 +13,7 @@ import {
   type Drain,
   PROTOCOL_VERSION,
   type RevocationNotice,
+  type SecretRequest,
   type ServerFrame,
   type SignedTrustBundle,
   type Welcome,
@@ -68,7 +69,7 @@ export class AgentSession {
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
     // Nobody on this machine asks for one: an answer to nothing is passed over.
     workloadTokenResponse: () => undefined,
-    secretResponse: () => undefined,
+    secretResponse: (response) => this.#state.secrets?.onResponse(this, response),
   };
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;
@@ -275,6 +276,11 @@ export class AgentSession {
         value: { commandId: report.id, done: BigInt(Math.round(report.done)), total: BigInt(Math.round(report.total)), note: report.note },
       },
     });
+  }
+
+  /** False when the stream takes nothing more. */
+  sendSecretRequest(value: SecretRequest): boolean {
+    return this.#send({ frame: { case: 'secretRequest', value } });
   }
 
   /** The beat of the stream; results whose receipt is late go out with it, and a status report that is due. */
