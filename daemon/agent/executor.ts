@@ -141,7 +141,8 @@ export class Executor {
   async #start(job: Job, work: Work): Promise<KindEnd> {
     job.abort.signal.throwIfAborted();
     this.#assertInTime(job.entry);
-    const note = (await work.handler.prepare?.(work.payload)) ?? {};
+    const { prepare } = work.handler;
+    const note = prepare === undefined ? {} : await this.#inTime(job, work, () => prepare(work.payload, this.#context(job, {})));
     await journaled(this.#ports.journal.started(job.entry.id, { atMs: this.#ports.now(), note }));
     return this.#perform(job, { ...work, note });
   }
@@ -155,13 +156,17 @@ export class Executor {
     return this.#perform(job, { ...work, note: entry.note });
   }
 
-  async #perform(job: Job, work: Work & { note: StartNote }): Promise<KindEnd> {
-    const limitMs = this.#ports.timeoutOf?.(work.spec) ?? work.spec.timeoutMs;
+  #perform(job: Job, work: Work & { note: StartNote }): Promise<KindEnd> {
+    return this.#inTime(job, work, () => work.handler.run(work.payload, this.#context(job, work.note)));
+  }
+
+  async #inTime<T>(job: Job, { spec }: Work, act: () => Promise<T>): Promise<T> {
+    const limitMs = this.#ports.timeoutOf?.(spec) ?? spec.timeoutMs;
     const timer = setTimeout(() => job.abort.abort(timedOut(limitMs)), limitMs);
     const { signal } = job.abort;
     try {
       // A handler that ignores its signal must not hold the lane for ever.
-      return await Promise.race([work.handler.run(work.payload, this.#context(job, work.note)), whenAborted(signal)]);
+      return await Promise.race([act(), whenAborted(signal)]);
     } catch (error) {
       throw signal.aborted ? signal.reason : error;
     } finally {

@@ -27,7 +27,7 @@ export type KindEnd =
 
 export interface KindHandler {
   /** Looks before the leap: facts to be durable before the effect. Has no effect itself. */
-  prepare?(payload: Message): Promise<StartNote>;
+  prepare?(payload: Message, context: Omit<KindContext, 'note'>): Promise<StartNote>;
   /** Does it. Throws ControlError; a thrown error is a failed command. */
   run(payload: Message, context: KindContext): Promise<KindEnd>;
   /** After a crash between start and end: what can be proven. Without it, a kind that must not run twice is interrupted. */

@@ -30,9 +30,9 @@ export function assertThisBoot(payload: Message, boot: BootOfRun): void {
 export function onlyThisBoot(boot: BootOfRun, handler: KindHandler): KindHandler {
   const { prepare, recover } = handler;
   return {
-    async prepare(payload) {
+    async prepare(payload, context) {
       assertThisBoot(payload, boot);
-      return (await prepare?.(payload)) ?? {};
+      return (await prepare?.(payload, context)) ?? {};
     },
     async run(payload, context) {
       assertThisBoot(payload, boot);

@@ -160,7 +160,7 @@ describe('the kinds of commands a machine runs', () => {
       const payload = of(NodeRebootSchema, { reason: 'kernel' });
       const before = await boot.read();
       assert.equal(await boot.read(), before, 'stable between boots');
-      const note = await handler.prepare?.(payload);
+      const note = await handler.prepare?.(payload, context());
       assert.deepEqual(note, { bootId: before });
       const same = await handler.recover?.(payload, context({ note: note ?? {} }));
       assert.equal(same?.kind, 'interrupted');

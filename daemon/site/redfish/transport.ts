@@ -1,0 +1,204 @@
+/**
+ * HTTP to one management controller, within bounds.
+ *
+ * Threat model: the controller may be broken or hostile, and anything may sit between. Its certificate is judged by the SHA-256 of its
+ * public key before a byte of ours goes out; its own chain means nothing (they are self-signed). An answer has at most 8 MiB and so
+ * many seconds; it is text, never compressed. Nothing is followed: a redirect is an answer like any other.
+ *
+ * Reads share one kept connection and never overlap. Each write has a connection of its own: so a failure before the connection
+ * stands proves that nothing was sent, and a kept connection that the controller closes in that moment cannot lose a write.
+ *
+ * What it does not do: retry, log in, or understand what it carries.
+ */
+import { createHash } from 'node:crypto';
+import { isIP } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import { Agent, buildConnector, type Dispatcher } from 'undici';
+import { ControlError, isControlError } from '../../../domain/errors.ts';
+import { second } from '../../../domain/time.ts';
+import type { BmcAddress } from './address.ts';
+
+export interface Exchange {
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+export interface RawAnswer {
+  readonly status: number;
+  /** Lower-case names; of repeated ones the first. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly text: string;
+}
+
+export interface Transport {
+  /** @throws UNAVAILABLE (bmc-unreachable; details.sent says whether the request may have arrived), PERMISSION_DENIED (pin-mismatch), INVALID_RESPONSE (bad-answer) */
+  send(exchange: Exchange, signal: AbortSignal): Promise<RawAnswer>;
+  /** Of the key that the controller showed; null before it did, and without TLS. */
+  readonly seenPin: string | null;
+  /** Our own address towards it. */
+  readonly localAddress: string | null;
+  /** From here on each read has a connection of its own too: some controllers choke on those that are kept. */
+  dropAfterEach(): void;
+  close(): Promise<void>;
+}
+
+export interface TransportOptions {
+  readonly address: BmcAddress;
+  /** null: any key is taken, and reported. */
+  readonly pinSha256: string | null;
+  readonly limits?: Partial<TransportLimits>;
+}
+
+export interface TransportLimits {
+  readonly connectMs: number;
+  readonly answerMs: number;
+  readonly maxBytes: number;
+}
+
+export const transportLimits: TransportLimits = Object.freeze({ connectMs: 10 * second, answerMs: 30 * second, maxBytes: 8 * 2 ** 20 });
+
+export function createTransport({ address, pinSha256, limits: given }: TransportOptions): Transport {
+  const limits = { ...transportLimits, ...given };
+  const seen: Seen = { pin: null, localAddress: null };
+  const newAgent = (): Agent => agentFor({ address, pinSha256, limits, seen });
+  let reads: Agent | undefined;
+  let keepConnections = true;
+  return {
+    get seenPin() {
+      return seen.pin;
+    },
+    get localAddress() {
+      return seen.localAddress;
+    },
+    async send(exchange, signal) {
+      const isKept = exchange.method === 'GET' && keepConnections;
+      if (isKept) reads ??= newAgent();
+      const agent = isKept && reads !== undefined ? reads : newAgent();
+      const whole = AbortSignal.any([signal, AbortSignal.timeout(limits.answerMs)]);
+      seen.connected = isKept && seen.connected === true;
+      try {
+        const answer = await agent.request({
+          ...exchange,
+          origin: address.origin,
+          signal: whole,
+          body: exchange.body ?? null,
+          reset: !isKept,
+        });
+        return await readAnswer(answer, { address, exchange, limits });
+      } catch (error) {
+        throw failureOf(error, { address, exchange, signal, isSent: seen.connected });
+      } finally {
+        if (!isKept) await agent.destroy();
+      }
+    },
+    dropAfterEach: () => {
+      keepConnections = false;
+    },
+    close: async () => reads?.destroy(),
+  };
+}
+
+interface Seen {
+  pin: string | null;
+  localAddress: string | null;
+  /** The connection of the request under way stood: its bytes may have arrived. */
+  connected?: boolean;
+}
+
+interface AgentInit {
+  readonly address: BmcAddress;
+  readonly pinSha256: string | null;
+  readonly limits: TransportLimits;
+  readonly seen: Seen;
+}
+
+function agentFor({ address, pinSha256, limits, seen }: AgentInit): Agent {
+  const dial = buildConnector({
+    // Ours is the verdict, below: by the pin.
+    rejectUnauthorized: false,
+    // A resumed session shows no certificate to judge.
+    maxCachedSessions: 0,
+    timeout: limits.connectMs,
+    allowH2: false,
+    ...(isIP(address.host) === 0 ? { servername: address.host } : {}),
+  });
+  return new Agent({
+    connections: 1,
+    pipelining: 1,
+    headersTimeout: limits.answerMs,
+    bodyTimeout: limits.answerMs,
+    connect: (options, callback) =>
+      dial(options, (error, socket) => {
+        if (error !== null) return callback(error, null);
+        try {
+          if (address.origin.startsWith('https:')) seen.pin = judgedPin(socket as TLSSocket, { address, pinSha256 });
+          seen.localAddress = socket.localAddress ?? null;
+          seen.connected = true;
+        } catch (refusal) {
+          socket.destroy();
+          return callback(refusal as Error, null);
+        }
+        callback(null, socket);
+      }),
+  });
+}
+
+function judgedPin(socket: TLSSocket, { address, pinSha256 }: Pick<AgentInit, 'address' | 'pinSha256'>): string {
+  const spki = socket.getPeerX509Certificate()?.publicKey.export({ type: 'spki', format: 'der' });
+  if (spki === undefined) throw unreachable(address, 'it showed no certificate', { isSent: false });
+  const pin = createHash('sha256').update(spki).digest('hex');
+  if (pinSha256 === null || pin === pinSha256) return pin;
+  throw new ControlError(
+    'PERMISSION_DENIED',
+    `${address.key} shows key ${pin}, not ${pinSha256} as it is known: nothing was sent. Was its certificate renewed on purpose?`,
+    { details: { reason: 'pin-mismatch', seen: pin, expected: pinSha256 } },
+  );
+}
+
+async function readAnswer(
+  { statusCode, headers, body }: Dispatcher.ResponseData,
+  { address, exchange, limits }: { address: BmcAddress; exchange: Exchange; limits: TransportLimits },
+): Promise<RawAnswer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > limits.maxBytes) {
+      body.destroy();
+      const why = `answered ${exchange.method} ${exchange.path} with more than ${limits.maxBytes} bytes`;
+      throw new ControlError('INVALID_RESPONSE', `${address.key} ${why}`, { details: { reason: 'bad-answer', status: statusCode } });
+    }
+    chunks.push(chunk);
+  }
+  const flat = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String([value].flat()[0] ?? '')]));
+  return { status: statusCode, headers: flat, text: Buffer.concat(chunks).toString('utf8') };
+}
+
+interface Failed {
+  readonly address: BmcAddress;
+  readonly exchange: Exchange;
+  readonly signal: AbortSignal;
+  readonly isSent: boolean;
+}
+
+function failureOf(error: unknown, { address, exchange, signal, isSent }: Failed): unknown {
+  if (isControlError(error)) return error;
+  // The command's own end, not the controller's.
+  if (signal.aborted) return signal.reason;
+  const { code, message, name } = error as NodeJS.ErrnoException;
+  const why = name === 'TimeoutError' ? 'no whole answer in time' : (code ?? message);
+  return unreachable(address, `${exchange.method} ${exchange.path}: ${why}`, { isSent, cause: error });
+}
+
+function unreachable(address: BmcAddress, why: string, { isSent, cause }: { isSent: boolean; cause?: unknown }): ControlError {
+  const whether = isSent ? 'it may have arrived' : 'nothing was sent';
+  return new ControlError('UNAVAILABLE', `${address.key} does not answer (${why}; ${whether})`, {
+    cause,
+    details: { reason: 'bmc-unreachable', sent: isSent },
+  });
+}
+
+/** Whether the request of a failed exchange may have had its effect. */
+export const mayHaveArrived = (error: unknown): boolean => !isControlError(error) || error.details['sent'] !== false;
