@@ -9,17 +9,19 @@ import { withoutPayload } from './agent/executor.ts';
 import type { AgentLog } from './agent/log.ts';
 import { renewsAt } from './agent/renewal.ts';
 import type { DaemonConfig } from './config.ts';
+import type { KindHandlers } from './kinds/handler.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
 import { openLeavesFile } from './quorum/leaves-file.ts';
 import { type QuorumStores, restoreClaims } from './quorum/quorum-state.ts';
 import { openUnbatchedFile } from './quorum/unbatched-file.ts';
 import { secretClientOf } from './secrets/client.ts';
+import type { SecretPort } from './secrets/port.ts';
 import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import type { CrashHook } from './state/crash-points.ts';
 import { openPrivateFolder } from './state/files.ts';
 import { getIdentity, type Identity } from './state/identity.ts';
-import { identityFileStore } from './state/identity-store.ts';
+import { type IdentityStore, identityFileStore } from './state/identity-store.ts';
 import { Journal } from './state/journal.ts';
 import { openJournalFiles } from './state/journal-files.ts';
 import { lockFolder } from './state/lock.ts';
@@ -41,6 +43,22 @@ export interface DaemonOptions {
   readonly timing?: SessionTiming;
   /** Called when the daemon cannot go on by itself. */
   readonly onFailed: (error: unknown) => void;
+  /** What a site agent or a ramdisk does in the place of a machine's own kinds. */
+  readonly roleHandlers?: (around: RoundState) => RoleHandlers;
+}
+
+/** What a role's handlers may build on. */
+export interface RoundState {
+  readonly identity: IdentityStore;
+  readonly journal: Journal;
+  readonly secrets: SecretPort;
+  readonly readBootId: () => Promise<string>;
+}
+
+export interface RoleHandlers {
+  readonly handlers: KindHandlers;
+  /** The control plane has the result of this command. */
+  readonly onReceipted?: (id: string) => void;
 }
 
 export type RoundEnd = Awaited<Agent['ended']> | { readonly kind: 'restart' };
@@ -65,7 +83,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
     });
     const agent = startAgent({
       ...kept,
-      ...machine(options, { spec: kept.spec, restart }),
+      ...machine(options, { ...kept, restart }),
       log: options.log,
       crash: options.crash,
       random: options.random ?? Math.random,
@@ -146,9 +164,13 @@ function closeOnce(close: (graceMs: number) => Promise<void>): (graceMs: number)
 }
 
 /** What the handlers may do to this machine. */
-function machine({ dataDir, config, simulateReboot, log }: DaemonOptions, { spec, restart }: { spec: SpecStore; restart: () => void }) {
+function machine(
+  { dataDir, config, simulateReboot, log, roleHandlers }: DaemonOptions,
+  { spec, restart, ...kept }: Omit<RoundState, 'readBootId'> & { spec: SpecStore; restart: () => void },
+): RoleHandlers & { readBootId: () => Promise<string> } {
   const simulated = simulatedBootId(dataDir);
   const readBootId = simulateReboot ? () => simulated.read() : () => kernelBootId.read();
+  if (roleHandlers !== undefined) return { ...roleHandlers({ ...kept, readBootId }), readBootId };
   const reboot = async (signal: AbortSignal): Promise<void> => {
     if (!simulateReboot) return systemdReboot(signal);
     await simulated.replace();
