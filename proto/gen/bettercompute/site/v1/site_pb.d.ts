@@ -1098,6 +1098,20 @@ export declare type BootCleanUpResult = Message<"bettercompute.site.v1.BootClean
    * @generated from field: uint64 last_seen_at_ms = 3;
    */
   lastSeenAtMs: bigint;
+
+  /**
+   * A ramdisk was asserted; 0: none.
+   *
+   * @generated from field: uint64 asserted_at_ms = 4;
+   */
+  assertedAtMs: bigint;
+
+  /**
+   * Others that came with the token of one of its entries: somebody has what is this machine's alone.
+   *
+   * @generated from field: uint32 refused_assertions = 5;
+   */
+  refusedAssertions: number;
 };
 
 /**
