@@ -8,9 +8,11 @@ import { approverEnv, readApproverFiles } from '../runtime/approver-files.ts';
 import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
 import { quorumOfFiles } from '../services/approvers.ts';
+import type { SecretSettings } from '../services/secrets/providers.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
 import type { OidcSettings } from './identity.ts';
+import { secretEnv, secretSettingsOf } from './secret-settings.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -46,6 +48,7 @@ const schema = z.object({
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: z.string().default(''),
+  ...secretEnv,
   ...approverEnv,
   BETTER_COMPUTE_OIDC_ISSUER: optional,
   BETTER_COMPUTE_OIDC_AUDIENCE: optional,
@@ -72,6 +75,8 @@ export interface ApiConfig {
   readonly codecEndpoint: { readonly access: 'bearer' | 'loopback'; readonly origins: readonly string[] } | null;
   /** null: no workload tokens (WID-004). */
   readonly workload: WorkloadSettings | null;
+  /** Where secrets come from (SEC-028). */
+  readonly secrets: SecretSettings;
   /** Who approves, as this process is told; null: it says nothing, and what is recorded stays. */
   readonly approvers: QuorumFields | null;
   /** null: the operator token is the only credential. */
@@ -108,6 +113,7 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
       ? { access: parsed.BETTER_COMPUTE_CODEC_ACCESS, origins: listOf(parsed.BETTER_COMPUTE_CODEC_ORIGINS) }
       : null,
     workload: workloadSettingsOf(parsed),
+    secrets: secretSettingsOf(parsed, env),
     approvers: approversOf(parsed),
     oidc: oidcOf(parsed),
   };

@@ -4,6 +4,7 @@
  *
  *   POST /internal/v1/join    JoinRequest bytes → JoinResponse bytes
  *   POST /internal/v1/renew   RenewRequest bytes, x-bc-peer-chain: base64 DER, comma-separated, leaf first → RenewResponse bytes
+ *   POST /internal/v1/workload-token, /internal/v1/secret   the request's bytes, the same header → the response's bytes
  *
  * Threat model: anyone who reaches the port. The certificate is judged from its bytes at every request, never from what the TLS
  * library said of the handshake (H-11): chain to the internal authority, time, usage, role gateway. A gateway that lies about a
@@ -70,6 +71,15 @@ interface Relay {
   readonly run: (services: GatewayServices, body: Uint8Array, request: IncomingMessage) => Promise<Uint8Array>;
 }
 
+/** A question to a broker that this control plane may not have. */
+const brokered =
+  (name: 'workloadToken' | 'secret', what: string): Relay['run'] =>
+  (services, body, request) => {
+    const broker = services[name];
+    if (broker !== undefined) return broker(body, { chain: parsePeerChain(request.headers['x-bc-peer-chain']) });
+    throw new ControlError('UNSUPPORTED', `this control plane has no ${what} service`, { details: { reason: 'no-such-service' } });
+  };
+
 const relays: Readonly<Record<string, Relay>> = Object.freeze({
   '/internal/v1/join': { kind: 'join', maxBytes: bounds.joinRequest, run: (services, body) => services.join(body) },
   '/internal/v1/renew': {
@@ -80,15 +90,10 @@ const relays: Readonly<Record<string, Relay>> = Object.freeze({
   '/internal/v1/workload-token': {
     kind: 'workload-token',
     maxBytes: bounds.workloadTokenRequest,
-    run: (services, body, request) => {
-      if (services.workloadToken === undefined) throw noSuchService();
-      return services.workloadToken(body, { chain: parsePeerChain(request.headers['x-bc-peer-chain']) });
-    },
+    run: brokered('workloadToken', 'workload token'),
   },
+  '/internal/v1/secret': { kind: 'secret', maxBytes: bounds.secretRequest, run: brokered('secret', 'secret') },
 });
-
-const noSuchService = (): ControlError =>
-  new ControlError('UNSUPPORTED', 'this control plane has no workload token service', { details: { reason: 'no-such-service' } });
 
 async function answer(options: InternalListenerOptions, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const relay = Object.hasOwn(relays, request.url ?? '') ? relays[request.url ?? ''] : undefined;

@@ -18,6 +18,7 @@ import { temporalConnectionOptions } from '../runtime/temporal.ts';
 import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
+import { createSecretResolver } from '../services/secrets/providers.ts';
 import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
 import { createBatchWorkflows } from './batch-workflows.ts';
@@ -145,7 +146,17 @@ interface InternalParts {
 
 async function startInternal({ config, keys, db, context: { log }, observe }: InternalParts, closing: Closing): Promise<string> {
   const tls = await readTlsPair(config.tls);
-  const services = whileUsable(keys, createGatewayServices({ db, bundle: keys.current, workload: issuerOf(config, db), log, now }));
+  const services = whileUsable(
+    keys,
+    createGatewayServices({
+      db,
+      bundle: keys.current,
+      workload: issuerOf(config, db),
+      secrets: createSecretResolver(db, config.secrets),
+      log,
+      now,
+    }),
+  );
   const anchors = (): Uint8Array[] => keys.current().internalCa.certificates.map((certificate) => certificate.der);
   const server = createInternalListener({ tls, anchors, services, log, now, observe });
   const watch = watchTlsFiles(config.tls, (next) => setListenerTls(server, next), {

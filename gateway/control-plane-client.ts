@@ -6,6 +6,7 @@
  *   POST /internal/v1/renew   body: RenewRequest bytes, header x-bc-peer-chain: base64 DER certificates, comma-separated,
  *                             leaf first, as proved in the node's TLS handshake → 200, RenewResponse bytes
  *   POST /internal/v1/workload-token   body: WorkloadTokenRequest bytes, the same header → 200, WorkloadTokenResponse bytes
+ *   POST /internal/v1/secret   body: SecretRequest bytes, the same header → 200, SecretResponse bytes
  *
  * Any other status carries `{ code, message, details }` as JSON. A code of the table passes to the daemon as it is; what is
  * not from the table, or INTERNAL, becomes services-unavailable: a fault behind us is no verdict on the daemon.
@@ -39,7 +40,7 @@ export interface ControlPlaneClient extends GatewayServices {
 }
 
 /** What is asked for by what it is. */
-type Agents = Readonly<Record<'identity' | 'tokens', Agent>>;
+type Agents = Readonly<Record<'identity' | 'tokens' | 'secrets', Agent>>;
 
 interface Answer {
   readonly status: number;
@@ -62,8 +63,12 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       maxCachedSessions: 0,
       ...(serverName === undefined ? {} : { servername: serverName }),
     });
-  // Tokens have connections of their own: whatever machines ask for, and however slow the broker, no renewal waits behind it.
-  const agentsOf = (checked: CheckedMaterial): Agents => ({ identity: agentOf(checked, 32), tokens: agentOf(checked, 16) });
+  // Tokens and secrets have connections of their own: whatever machines ask for, and however slow a broker, no renewal waits behind it.
+  const agentsOf = (checked: CheckedMaterial): Agents => ({
+    identity: agentOf(checked, 32),
+    tokens: agentOf(checked, 16),
+    secrets: agentOf(checked, 32),
+  });
   let material = checkMaterial(tls, null);
   let agents = agentsOf(material);
   const call = async (
@@ -86,6 +91,12 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       call('/internal/v1/workload-token', body, {
         kind: 'tokens',
         maxBytes: bounds.workloadTokenResponse,
+        headers: { [peerChainHeader]: chainHeader(chain) },
+      }),
+    secret: (body, { chain }) =>
+      call('/internal/v1/secret', body, {
+        kind: 'secrets',
+        maxBytes: bounds.secretResponse,
         headers: { [peerChainHeader]: chainHeader(chain) },
       }),
     setTls(next) {

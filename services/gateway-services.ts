@@ -8,6 +8,8 @@ import type { JoinPolicy } from './join/types.ts';
 import { type JoinCrypto, pkiJoinCrypto } from './join-crypto.ts';
 import type { ServiceLog } from './log.ts';
 import { renewCertificate } from './renew.ts';
+import { brokerSecret } from './secrets/broker.ts';
+import type { ResolveSecret } from './secrets/providers.ts';
 import { brokerWorkloadToken, type WorkloadIssuerSource } from './workload-broker.ts';
 
 /** The keys, asked for at every request, so that a new bundle counts at once: a bundle, or what pkiJoinCrypto made of one. */
@@ -17,6 +19,8 @@ export type GatewayServicesOptions = Keys & {
   readonly db: Database;
   /** null or absent: this deployment issues no workload tokens. */
   readonly workload?: WorkloadIssuerSource | null;
+  /** null or absent: this deployment hands out no secrets. */
+  readonly secrets?: ResolveSecret | null;
   /** Whom to make wait (JOIN-013); default: nobody. */
   readonly joinPolicy?: JoinPolicy;
   readonly log: ServiceLog;
@@ -36,7 +40,15 @@ const cryptoOf = (bundle: () => PkiBundle): (() => JoinCrypto) => {
   };
 };
 
-export function createGatewayServices({ db, workload = null, joinPolicy, log, now, ...keys }: GatewayServicesOptions): GatewayServices {
+export function createGatewayServices({
+  db,
+  workload = null,
+  secrets = null,
+  joinPolicy,
+  log,
+  now,
+  ...keys
+}: GatewayServicesOptions): GatewayServices {
   const crypto = keys.crypto ?? cryptoOf(keys.bundle);
   return {
     join(request) {
@@ -57,5 +69,14 @@ export function createGatewayServices({ db, workload = null, joinPolicy, log, no
       const { trustDomain, nodeCa, anchors } = crypto();
       return brokerWorkloadToken(request, peer, { db, log, trustDomain, nodeCa: nodeCa.spki, anchors, issuer: workload });
     },
+    ...(secrets === null
+      ? {}
+      : {
+          secret: (request, peer) => {
+            const { trustDomain, nodeCa, anchors, joinSigner } = crypto();
+            const options = { db, log, trustDomain, nodeCa: nodeCa.spki, anchors, joinKey: joinSigner.spki, resolve: secrets };
+            return brokerSecret(request, peer, options);
+          },
+        }),
   };
 }

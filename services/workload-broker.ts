@@ -10,7 +10,6 @@ import { isControlError } from '../domain/errors.ts';
 import type { WorkloadError } from '../domain/workload/errors.ts';
 import type { Database } from '../drizzle/client.ts';
 import { databaseNow } from '../drizzle/queries/clock.ts';
-import { readNodeFacts } from '../drizzle/queries/nodes.ts';
 import {
   openWorkloadTokenRequest,
   refuseWorkloadTokenRequest,
@@ -18,11 +17,11 @@ import {
   type WorkloadIssuer,
   type WorkloadQuestion,
 } from '../pki/workload/index.ts';
-import { type Certificate, type NodeIdentity, nodeIdentityOf, verifyChain } from '../pki/x509/index.ts';
+import type { Certificate, NodeIdentity } from '../pki/x509/index.ts';
 import { WorkloadTokenRequestSchema } from '../proto/index.ts';
+import { proveAskingNode } from './asking-node.ts';
 import type { GatewayPeer } from './gateway-port.ts';
 import type { ServiceLog } from './log.ts';
-import { findCertificateRow, issuerOf } from './node-certs.ts';
 import { decodeRequest } from './wire.ts';
 import { admitTokenRequest, isPlaced } from './workload-instances.ts';
 
@@ -70,8 +69,7 @@ export async function brokerWorkloadToken(bytes: Uint8Array, peer: GatewayPeer, 
 
 async function answer(bytes: Uint8Array, peer: GatewayPeer, options: WorkloadBrokerOptions): Promise<Uint8Array> {
   const now = await databaseNow(options.db); // One clock for all of it, which is no replica's own.
-  const leaf = verifyLeaf(peer, options, now); //                               1. a certificate of this deployment, now
-  const identity = await assertNode(leaf, options); //                          2. stored, not revoked, of an active node
+  const { leaf, identity } = await orDeniedLater('its certificate', () => proveAskingNode(peer, { ...options, now })); // 1. 2. an active node
   assertHost(identity); //                                                      3. not controlled by a tenant
   const question = readQuestion(bytes, leaf); //                                4. signed by that node's key
   const issuer = await openIssuer(options); //                                  5. there is an issuer
@@ -82,22 +80,6 @@ async function answer(bytes: Uint8Array, peer: GatewayPeer, options: WorkloadBro
   const token = await issuer.issueToken({ tenantId, instanceId, audience });
   options.log.info({ nodeId: identity.nodeId, instanceId, tenantId, jti: token.jti }, `workload token issued for instance ${instanceId}`);
   return sealWorkloadTokenResponse(question, token);
-}
-
-function verifyLeaf({ chain }: GatewayPeer, { anchors }: WorkloadBrokerOptions, now: number): Certificate {
-  return orDenied('its certificate', () => verifyChain([...chain], { anchors, now, purpose: 'client' }).leaf);
-}
-
-/** The rows decide, as they do for a renewal: a certificate that chains but was not issued here says nothing. */
-async function assertNode(leaf: Certificate, { db, nodeCa, trustDomain }: WorkloadBrokerOptions): Promise<NodeIdentity> {
-  const identity = orDenied('its identity', () => nodeIdentityOf(leaf, trustDomain));
-  const row = await findCertificateRow(db, issuerOf(nodeCa), leaf.serial);
-  if (row?.der == null || row.nodeId !== identity.nodeId || !Buffer.from(row.der).equals(leaf.der))
-    throw new Refused('access-denied', 'certificate not issued here');
-  if (row.revokedAt !== null) throw new Refused('access-denied', 'certificate revoked');
-  const node = (await readNodeFacts(db, [identity.nodeId])).get(identity.nodeId);
-  if (node?.state !== 'active' || node.identityGeneration !== row.generation) throw new Refused('access-denied', 'node not active');
-  return identity;
 }
 
 /** Only a host of the deployment's own runs instances of others (WID-038). */
@@ -133,11 +115,18 @@ async function admit(
 }
 
 /** What is wrong with who asks is not told to him. */
+const refusedAsker =
+  (what: string) =>
+  (error: unknown): never => {
+    throw isControlError(error) ? new Refused('access-denied', `${what} was refused`, error) : error;
+  };
+
 function orDenied<T>(what: string, run: () => T): T {
   try {
     return run();
   } catch (error) {
-    if (isControlError(error)) throw new Refused('access-denied', `${what} was refused`, error);
-    throw error;
+    return refusedAsker(what)(error);
   }
 }
+
+const orDeniedLater = <T>(what: string, run: () => Promise<T>): Promise<T> => run().catch(refusedAsker(what));

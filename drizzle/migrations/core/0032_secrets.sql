@@ -15,3 +15,6 @@ alter table join_tokens
   add column attestor text not null default 'join-token' check (attestor in ('join-token', 'provisioned')),
   add column run_id text,
   add constraint join_tokens_provisioned check (attestor <> 'provisioned' or (node_id is not null and role = 'node'));
+
+-- Which boot entry a site agent serves, its own command says: what the broker of secrets looks up, in a log of many other commands.
+create index node_commands_prepared_boots on node_commands (node_id, seq) where kind = 'boot.prepareRamdisk';
