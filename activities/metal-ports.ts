@@ -3,7 +3,6 @@
  * ends of commands. A workflow says which step it takes; what is sent for it, and whether it was reached, is read here by the run's id
  * and never believed from an input.
  */
-import type { CommandKind } from '../domain/commands/kinds.ts';
 import type { CommandState } from '../domain/commands/states.ts';
 import type { PlannedAction } from '../domain/metal/plan.ts';
 import type { Remains, RunEnd, RunKind } from '../domain/metal/run-ends.ts';
@@ -72,6 +71,14 @@ export interface FinishRunInput {
   readonly actor: string;
 }
 
+export interface RunMessage {
+  readonly runId: string;
+  readonly kind: 'override' | 'cancel' | 'give-up';
+  readonly step: string;
+  readonly actor: string;
+  readonly reason: string;
+}
+
 export interface MetalRunsPort {
   /** Claims the machine. @throws NOT_FOUND; INVALID_STATE; CONFLICT naming the run that has it; INVALID_INPUT for its profile */
   plan(input: PlanRunInput): Promise<PlannedRun>;
@@ -108,13 +115,9 @@ export interface MetalRunsPort {
   finish(input: FinishRunInput): Promise<{ readonly end: RunEnd; readonly remains: Remains | null; readonly machineState: string }>;
   quarantine(input: { machineId: string; reason: string; actor: string }): Promise<void>;
   /** An operator's message, into the run's record and the audit trail, before it counts. */
-  recordMessage(input: {
-    runId: string;
-    kind: 'override' | 'cancel' | 'give-up';
-    step: string;
-    actor: string;
-    reason: string;
-  }): Promise<void>;
+  recordMessage(input: RunMessage): Promise<void>;
+  /** Rack and site of each; one that is unknown is not in the answer. */
+  places(machineIds: readonly string[]): Promise<readonly { machineId: string; rack: string; siteId: string }[]>;
 }
 
 export interface SiteAgent {
@@ -132,7 +135,8 @@ export interface SitesPort {
 export interface CommandAnswer {
   readonly state: CommandState;
   readonly nodeId: string;
-  readonly kind: CommandKind;
+  readonly kind: string;
+  readonly createdAt: number;
   /** Error code and message as they were reported; empty for a success. */
   readonly errorCode: string;
   readonly error: string;

@@ -1,0 +1,165 @@
+/**
+ * How each step of a run is seen to be reached: by what is there now, never by the step's own word where anything else can show it.
+ * A wipe is its evidence, a boot is the identity that joined, off is a state that was read after the command.
+ */
+import { type DescMessage, fromBinary, type MessageShape, toBinary } from '@bufbuild/protobuf';
+import { isFinished } from '../domain/commands/states.ts';
+import { isControlError } from '../domain/errors.ts';
+import type { ActName } from '../domain/metal/acts.ts';
+import { DeployImageResultSchema, DiagDcgmReportSchema, DiskWipeResultSchema, type Signed, SignedSchema, site } from '../proto/index.ts';
+import type { Observed } from './metal-control.ts';
+import type { CommandAnswer, MetalControlPorts, RunFacts } from './metal-ports.ts';
+
+export type ObservationName = 'ramdisk-joined' | 'diagnosed' | 'wiped' | 'deployed' | 'system-joined' | 'off' | 'inventoried' | 'boot-seen';
+
+export interface Looking {
+  readonly facts: RunFacts;
+  readonly idOf: (act: ActName) => string;
+  /** undefined: no such command was sent. */
+  readonly answer: (act: ActName) => Promise<CommandAnswer | undefined>;
+}
+
+type Seen = Exclude<Observed, { kind: 'late' }> | { readonly kind: 'not-yet'; readonly detail: string };
+
+const reached = (detail: string): Seen => ({ kind: 'reached', detail: detail.slice(0, detailKept) });
+const failed = (reason: string, detail: string): Seen => ({ kind: 'failed', reason, detail: detail.slice(0, detailKept) });
+const notYet = (detail: string): Seen => ({ kind: 'not-yet', detail });
+const detailKept = 600;
+
+export const observations: Readonly<Record<ObservationName, (ports: MetalControlPorts, looking: Looking) => Promise<Seen>>> = Object.freeze(
+  {
+    'ramdisk-joined': async (ports, looking) => {
+      const { facts } = looking;
+      const off = quarantined(facts);
+      if (off !== null) return off;
+      await keepPower(ports, looking, 'power');
+      const { bootEntry, node } = facts;
+      if (bootEntry === null || bootEntry.usedAt === null) return notYet(`no ramdisk has joined as ${facts.machine.id}`);
+      if (node.certificateRole !== 'ramdisk') return notYet(`the ramdisk of ${facts.machine.id} is joining`);
+      if (node.connectedRole !== 'ramdisk') return notYet(`the ramdisk of ${facts.machine.id} has joined and is not connected`);
+      return reached(`boot ${bootEntry.attempt} joined as ramdisk, generation ${node.generation}`);
+    },
+
+    diagnosed: async ({ runs }, { facts, answer }) => {
+      const disks = await answer('read-disks');
+      if (disks?.result == null) return failed('no-report', 'the ramdisk reported no disks');
+      const gpus = await answer('diagnose-gpus');
+      const ill = gpus?.result == null ? [] : decoded(DiagDcgmReportSchema, gpus.result).tests.filter(({ result }) => result === 'fail');
+      if (ill.length > 0) return failed('gpu-diagnosis', ill.map(({ name, detail }) => `${name}: ${detail}`).join('; '));
+      return settled(async () => (await runs.recordDisks({ runId: facts.run.id, report: disks.result as Uint8Array })).summary);
+    },
+
+    wiped: ({ runs }, looking) => {
+      const store = (signed: Uint8Array) =>
+        runs.recordEvidence({ runId: looking.facts.run.id, commandId: looking.idOf('wipe'), kind: 'erase', signed });
+      return proven(looking, { act: 'wipe', signedOf: (result) => decoded(DiskWipeResultSchema, result).evidence, store });
+    },
+
+    deployed: ({ runs }, looking) => {
+      const store = (signed: Uint8Array) =>
+        runs.recordEvidence({ runId: looking.facts.run.id, commandId: looking.idOf('deploy'), kind: 'deploy', signed });
+      return proven(looking, { act: 'deploy', signedOf: (result) => decoded(DeployImageResultSchema, result).evidence, store });
+    },
+
+    // M11: the jump kills who would tell of it. Who joins next tells.
+    'system-joined': async (_ports, { facts, answer }) => {
+      const off = quarantined(facts);
+      if (off !== null) return off;
+      const { node, machine } = facts;
+      if (node.certificateRole === 'node' && node.connectedRole === 'node')
+        return reached(`the system joined, generation ${node.generation}`);
+      const start = await answer('start');
+      const again = (await answer('power'))?.createdAt ?? 0;
+      const jumped = start === undefined || !isFinished(start.state) || start.state === 'done' || start.state === 'interrupted';
+      if (!jumped && again < start.createdAt) return failed('start-failed', `${start.state}: ${start.error}`);
+      return notYet(
+        node.certificateRole === 'node'
+          ? `the system of ${machine.id} has joined and is not connected`
+          : `no system has joined as ${machine.id}`,
+      );
+    },
+
+    // M20: read after it was asked for, and off; what the controller does not say is not off.
+    off: async (ports, looking) => {
+      const power = await keepPower(ports, looking, 'power-off');
+      if (power === null) return failed('power-not-off', 'the controller did not say what the power is');
+      if (power.state === site.PowerState.OFF) return reached(power.already ? 'it was off' : 'off, as the controller says');
+      return failed('power-not-off', `the controller says ${site.PowerState[power.state] ?? power.state}`);
+    },
+
+    inventoried: async ({ runs }, { facts, answer }) => {
+      const report = (await answer('inventory'))?.result;
+      if (report == null) return failed('no-report', 'the controller reported nothing');
+      return settled(async () => (await runs.recordInventory({ runId: facts.run.id, report })).summary);
+    },
+
+    // Which path booted (M27): somebody who never asked has booted something else, somebody who asked came no further.
+    'boot-seen': async (_ports, { answer, facts }) => {
+      const result = (await answer('clean-up'))?.result;
+      if (result == null)
+        return failed('no-netboot', `no ramdisk joined as ${facts.machine.id}; the boot server did not say whether it asked`);
+      const { scriptsServed, lastSeenAtMs } = decoded(site.BootCleanUpResultSchema, result);
+      if (scriptsServed === 0)
+        return failed('no-netboot', `${facts.machine.id} never asked the boot server: it has booted something else, or nothing`);
+      const at = new Date(Number(lastSeenAtMs)).toISOString();
+      return failed(
+        'no-ramdisk-join',
+        `${facts.machine.id} asked the boot server ${scriptsServed} time(s), last at ${at}, and no ramdisk joined`,
+      );
+    },
+  },
+);
+
+const quarantined = ({ machine }: RunFacts): Seen | null =>
+  machine.state === 'quarantined' ? failed('quarantined', machine.stateReason) : null;
+
+const decoded = <D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> => fromBinary(schema, bytes);
+
+/** What a refused fact means for the step; a wait or a fault stays one. */
+async function settled(store: () => Promise<string>): Promise<Seen> {
+  try {
+    return reached(await store());
+  } catch (error) {
+    const refused =
+      isControlError(error) && ['CONFLICT', 'INVALID_STATE', 'INVALID_INPUT', 'BAD_SIGNATURE', 'MALFORMED'].includes(error.code);
+    if (!refused) throw error;
+    return failed(String(error.details['reason'] ?? 'refused'), error.message);
+  }
+}
+
+interface Proof {
+  readonly act: ActName;
+  readonly signedOf: (result: Uint8Array) => Signed | undefined;
+  readonly store: (signed: Uint8Array) => Promise<{ complete: boolean; summary: string }>;
+}
+
+/** M49, M50: done is what the evidence proves. */
+async function proven({ answer }: Looking, { act, signedOf, store }: Proof): Promise<Seen> {
+  const result = (await answer(act))?.result;
+  const signed = result == null ? undefined : signedOf(result);
+  if (signed === undefined) return failed('no-evidence', `${act} ended without evidence`);
+  let complete = false;
+  const seen = await settled(async () => {
+    const stored = await store(toBinary(SignedSchema, signed));
+    complete = stored.complete;
+    return stored.summary;
+  });
+  return seen.kind !== 'reached' || complete ? seen : failed('evidence-incomplete', seen.detail);
+}
+
+const powerNames: Readonly<Record<site.PowerState, 'on' | 'off' | 'changing' | 'unknown'>> = Object.freeze({
+  [site.PowerState.UNSPECIFIED]: 'unknown',
+  [site.PowerState.UNKNOWN]: 'unknown',
+  [site.PowerState.ON]: 'on',
+  [site.PowerState.OFF]: 'off',
+  [site.PowerState.CHANGING]: 'changing',
+});
+
+/** The power as it was observed behind a command; null where none is known. */
+async function keepPower({ runs }: MetalControlPorts, { facts, answer }: Looking, act: ActName): Promise<site.BmcPowerResult | null> {
+  const result = (await answer(act))?.result;
+  if (result == null) return null;
+  const power = decoded(site.BmcPowerResultSchema, result);
+  await runs.recordPower({ runId: facts.run.id, state: powerNames[power.state] ?? 'unknown', at: Number(power.observedAtMs) });
+  return power;
+}
