@@ -29,10 +29,10 @@ import { daemonVersion } from './version.ts';
 export interface JoinOptions {
   readonly dataDir: string;
   readonly bundle: JoinBundle;
-  readonly role: 'node' | 'site';
+  readonly role: 'node' | 'site' | 'ramdisk';
   readonly attestor: string;
-  /** What the attestor judges; null: the token of the bundle. */
-  readonly evidence: Uint8Array | null;
+  /** What the attestor judges, or who vouches for this very key, asked anew at each try; null: the token of the bundle. */
+  readonly evidence: Uint8Array | null | ((csr: Uint8Array) => Promise<Uint8Array>);
   /** Put a new identity in the place of one that is there. */
   readonly replace: boolean;
   /** How long to try while the control plane cannot answer, and to wait for a deferred join. */
@@ -162,7 +162,7 @@ async function askOnce({ bundle, role, attestor, evidence, host, now }: JoinOpti
   const nonce = randomBytes(32);
   const message = {
     attestor,
-    evidence: evidence ?? Buffer.from(bundle.token, 'utf8'),
+    evidence: typeof evidence === 'function' ? await evidence(csr) : (evidence ?? Buffer.from(bundle.token, 'utf8')),
     csr,
     role,
     daemonVersion,
