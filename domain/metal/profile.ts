@@ -93,18 +93,17 @@ export interface Profile {
 export interface StepDeclaration {
   readonly name: string;
   readonly sends?: readonly string[] | undefined;
-  /** The step is left out of a run whose profile does not ask for it. */
-  readonly onlyIf?: (profile: Profile) => boolean;
 }
 
 /**
  * The kinds of every command that a run of this profile sends, each once, in the order of the steps (BAT-035): what each step has
  * declared (BAT-036). What a step sends without having declared it is in no scope that is made of this (BAT-037).
+ *
+ * @param profile null for a run that has none
  */
-export function profileCommandKinds(profile: Profile, steps: readonly StepDeclaration[]): CommandKind[] {
-  const own = steps.filter(({ onlyIf }) => onlyIf === undefined || onlyIf(profile));
-  const declared = [...own, ...profile.steps].flatMap(({ sends = [] }) => sends);
-  const wanted = profile.diagnose.dcgm === undefined ? declared.filter((kind) => kind !== 'diag.dcgm') : declared;
+export function profileCommandKinds(profile: Profile | null, steps: readonly StepDeclaration[]): CommandKind[] {
+  const declared = [...steps, ...(profile?.steps ?? [])].flatMap(({ sends = [] }) => sends);
+  const wanted = profile?.diagnose.dcgm === undefined ? declared.filter((kind) => kind !== 'diag.dcgm') : declared;
   return [...new Set(wanted)].filter((kind): kind is CommandKind => findCommandKind(kind) !== undefined);
 }
 

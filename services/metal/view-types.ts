@@ -119,11 +119,3 @@ export interface RunEvidence {
   readonly complete: boolean;
   readonly finishedAt: number;
 }
-
-export interface SiteView {
-  readonly id: string;
-  readonly createdAt: number;
-  readonly agents: readonly { readonly nodeId: string; readonly connected: boolean; readonly lastSeenAt: number | null }[];
-  /** Of the caller's tenants, by state. */
-  readonly machines: Readonly<Partial<Record<MachineState, number>>>;
-}
