@@ -58,7 +58,7 @@ describe('a soak', function () {
     socket.destroy();
   }
 
-  const gone = (): Promise<void> =>
+  const gone = (): Promise<true> =>
     eventually('every connection and session is gone', () => {
       scheduler.advance(1_000);
       return isEmpty(running);
