@@ -23,9 +23,10 @@ export function bootKexecHandler({ disks, jump }: RamdiskPorts): KindHandler {
       throw new ControlError('INVALID_INPUT', 'kernel_args must be one line of at most 2048 characters', {
         details: { reason: 'kernel-args' },
       });
-    const kernel = await jump.load({ diskPath: disks.path(disk), partition, kernelArgs, reboot }, signal);
+    const target = { diskPath: disks.path(disk), partition, kernelArgs, reboot };
+    const kernel = await jump.load(target, signal);
     signal.throwIfAborted();
-    await jump.afterReceipt(commandId);
+    await jump.afterReceipt(commandId, target);
     return succeeded(BootKexecResultSchema, { bootId, kernel, jumping: true });
   };
   return {

@@ -24,7 +24,7 @@ export interface Jump {
   /** Loads what is to be started; has no effect that lasts. @returns what is loaded, for people; empty for a restart */
   load(wanted: JumpTarget, signal: AbortSignal): Promise<string>;
   /** The answer of this command is to be confirmed first; then the jump. */
-  afterReceipt(commandId: string): Promise<void>;
+  afterReceipt(commandId: string, wanted: JumpTarget): Promise<void>;
 }
 
 export interface JumpTarget {
