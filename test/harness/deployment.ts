@@ -103,7 +103,7 @@ export interface NodeInit {
   readonly lifetimeMs?: number;
   readonly generation?: bigint;
   readonly trust?: TrustInit;
-  readonly role?: 'node' | 'site';
+  readonly role?: 'node' | 'site' | 'ramdisk';
   readonly approverSetPin?: string | null;
 }
 
@@ -151,7 +151,7 @@ export async function nodeChain(
     now,
     lifetimeMs = day,
     role = 'node',
-  }: { nodeId: string; spki: Uint8Array; now: number; lifetimeMs?: number; role?: 'node' | 'site' },
+  }: { nodeId: string; spki: Uint8Array; now: number; lifetimeMs?: number; role?: 'node' | 'site' | 'ramdisk' },
 ): Promise<Uint8Array[]> {
   const ca = { certificate: bundle.nodeCa.certificate.der, signer: bundle.nodeCa.signer() };
   const leaf = await issueLeaf({ ca, profile: role, spki, identity: { trustDomain, siteId, nodeId }, lifetimeMs, now });
