@@ -123,7 +123,8 @@ async function settled(store: () => Promise<string>): Promise<Seen> {
     const refused =
       isControlError(error) && ['CONFLICT', 'INVALID_STATE', 'INVALID_INPUT', 'BAD_SIGNATURE', 'MALFORMED'].includes(error.code);
     if (!refused) throw error;
-    return failed(String(error.details['reason'] ?? 'refused'), error.message);
+    const reason = error.details['reason'];
+    return failed(typeof reason === 'string' ? reason : 'refused', error.message);
   }
 }
 

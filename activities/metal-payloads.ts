@@ -117,10 +117,14 @@ async function prepareBoot({ runs, now }: Ports, { facts, ordinal }: Composing):
   });
 }
 
+/** The number of a clean-up that lets the machine go, where its state allows that; any other keeps it. */
+const releases = 1;
+
 /** Local disks are booted where a system was just put there, or where nothing was touched; never by a machine in between (M6). */
-async function cleanUp({ runs }: Ports, { facts: { run, machine, macAddresses } }: Composing): Promise<Uint8Array> {
+async function cleanUp({ runs }: Ports, { facts: { run, machine, macAddresses }, ordinal }: Composing): Promise<Uint8Array> {
   const { remains, deployed } = await runs.standing(run.id);
-  const mayBoot = (deployed || remains === 'untouched') && machine.state !== 'quarantined' && run.kind === 'provision';
+  const mayBoot =
+    ordinal === releases && (deployed || remains === 'untouched') && machine.state !== 'quarantined' && run.kind === 'provision';
   const answer = mayBoot ? site.BootAnswer.LOCAL : site.BootAnswer.HOLD;
   return packed(site.BootCleanUpSchema, { nodeId: machine.id, runId: run.id, macAddresses: [...macAddresses], answer });
 }

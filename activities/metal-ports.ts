@@ -36,6 +36,7 @@ export interface PlannedRun {
   readonly actions: readonly PlannedAction[];
   /** Of the profile; null where there is none. */
   readonly startBy: 'kexec' | 'reboot' | null;
+  readonly diagnosesGpus: boolean;
   /** From power-on to the ramdisk's join, and from the jump to the system's. */
   readonly bootTimeMs: number;
   readonly joinWithinMs: number;

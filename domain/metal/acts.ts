@@ -6,21 +6,27 @@
 import type { CommandKind } from '../commands/kinds.ts';
 import { minute, second } from '../time.ts';
 
+/** In the order in which they are done: nobody joins any more, then the machine is off, then its boot server says what holds. */
+export const undos = Object.freeze(['close-boots', 'power-off', 'clean-up'] as const);
+export type Undo = (typeof undos)[number];
+
 export interface ActSpec {
   readonly kind: CommandKind;
   /** A site agent of the machine's site, or the machine's own ramdisk. */
   readonly on: 'site' | 'ramdisk';
   /** Attempts in one step: by another agent where there is one. What destroys is sent once (M49). */
   readonly tries: number;
+  /** What is done on the way back once it may have begun; decided by what was sent, never by how far the run believes it is. */
+  readonly undo?: readonly Undo[];
   /** Its end is not waited for: something else proves it (M11). */
   readonly provenElsewhere?: true;
 }
 
 export const acts = Object.freeze({
   inventory: { kind: 'bmc.inventory', on: 'site', tries: 3 },
-  'prepare-boot': { kind: 'boot.prepareRamdisk', on: 'site', tries: 3 },
+  'prepare-boot': { kind: 'boot.prepareRamdisk', on: 'site', tries: 3, undo: ['close-boots', 'clean-up'] },
   'set-boot': { kind: 'bmc.boot', on: 'site', tries: 3 },
-  power: { kind: 'bmc.power', on: 'site', tries: 3 },
+  power: { kind: 'bmc.power', on: 'site', tries: 3, undo: ['power-off'] },
   'read-disks': { kind: 'diag.disks', on: 'ramdisk', tries: 2 },
   'diagnose-gpus': { kind: 'diag.dcgm', on: 'ramdisk', tries: 1 },
   wipe: { kind: 'disk.wipe', on: 'ramdisk', tries: 1 },
