@@ -148,3 +148,7 @@ function verified({ deployment }: RamdiskStage, signed: Signed | undefined, purp
 }
 
 const said = (end: KindEnd): string => (end.kind === 'succeeded' ? end.kind : end.message);
+
+/** Whether this machine has it, so that a counterpart that is missing is skipped by name. */
+export const hasProgram = (name: string): boolean =>
+  `${process.env['PATH'] ?? ''}:/usr/sbin:/sbin`.split(':').some((folder) => existsSync(join(folder, name)));
