@@ -1,0 +1,482 @@
+/**
+ * A site with machines in memory, at the ports of the runs' activities: what the database, the site agents, the boot server and the
+ * machines would be. The workflows and the activities above it are the real ones.
+ */
+import { createHash } from 'node:crypto';
+import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { AnySchema, anyUnpack } from '@bufbuild/protobuf/wkt';
+import type { BatchFacts } from '../../activities/batch-ports.ts';
+import type { EnqueueItem } from '../../activities/command-ports.ts';
+import type {
+  BootEntry,
+  CommandAnswer,
+  FinishRunInput,
+  MetalControlPorts,
+  MetalRunsPort,
+  MetalSigningPorts,
+  PlannedRun,
+  PlanRunInput,
+  RunFacts,
+  RunMessage,
+  StepRecord,
+} from '../../activities/metal-ports.ts';
+import { isFinished } from '../../domain/commands/states.ts';
+import { ControlError } from '../../domain/errors.ts';
+import { type MachineState, moveMachine } from '../../domain/metal/life-cycle.ts';
+import { powerPlan } from '../../domain/metal/plan.ts';
+import type { Profile } from '../../domain/metal/profile.ts';
+import { claimOf, type DestructiveFact, endMove, type Remains, remainsOf } from '../../domain/metal/run-ends.ts';
+import { stepsOf } from '../../domain/metal/steps.ts';
+import {
+  DeployImageResultSchema,
+  DiagDcgmReportSchema,
+  DiagDisksReportSchema,
+  DiskWipeResultSchema,
+  protocolRegistry,
+  site,
+} from '../../proto/index.ts';
+
+interface Stored extends CommandAnswer {
+  readonly id: string;
+  readonly payload: Uint8Array;
+  readonly batchId: string | undefined;
+  state: CommandAnswer['state'];
+  error: string;
+  result: Uint8Array | null;
+}
+
+interface Run {
+  readonly plan: PlannedRun;
+  readonly input: PlanRunInput;
+  readonly before: MachineState;
+  batchId: string | null;
+  entry: BootEntry | null;
+  wiped: boolean;
+  deployed: boolean;
+  end: FinishRunInput['end'] | null;
+  remains: Remains | null;
+}
+
+interface Machine {
+  state: MachineState;
+  stateReason: string;
+  power: 'on' | 'off' | 'changing' | 'unknown';
+  role: string;
+  generation: number;
+  connected: boolean;
+}
+
+export type Reply = { readonly state?: CommandAnswer['state']; readonly error?: string; readonly result?: Uint8Array | null } | 'hold';
+
+const packed = <D extends DescMessage>(schema: D, init: MessageInitShape<D>): Uint8Array => toBinary(schema, create(schema, init));
+
+export const testProfile = (over: Partial<Profile> = {}): Profile => ({
+  name: 'test',
+  description: '',
+  boot: {
+    kernel: { name: 'vmlinuz', sha256: 'aa'.repeat(32) },
+    initramfs: { name: 'initramfs.gz', sha256: 'bb'.repeat(32) },
+    kernelArgs: '',
+    graceful: false,
+    bootTimeMs: 600_000,
+    discoveryWindowMs: 3_600_000,
+  },
+  diagnose: {},
+  wipe: { keep: [], methods: [], samples: 0 },
+  deploy: {
+    image: { url: 'http://images/x.raw', sha256: 'cc'.repeat(32), bytes: 0, format: 'raw', compression: 'none' },
+    disk: {},
+    pick: 'only',
+    growPartition: 0,
+    userDataRef: '',
+    metaData: {},
+    networkConfig: '',
+  },
+  start: { by: 'kexec', joinWithinMs: 600_000, kernelArgs: '' },
+  steps: [],
+  ...over,
+});
+
+export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
+  readonly machines = new Map<string, Machine>();
+  readonly runsById = new Map<string, Run>();
+  readonly stored = new Map<string, Stored>();
+  readonly waits = new Map<string, { workflowId: string; runId: string; activityId: string }>();
+  readonly steps: StepRecord[] = [];
+  readonly messages: RunMessage[] = [];
+  readonly watched: string[] = [];
+  readonly ended: FinishRunInput[] = [];
+  readonly identitiesEnded: string[] = [];
+  readonly adopted: string[] = [];
+  readonly closedBoots: string[] = [];
+  readonly cancelledBatches: string[] = [];
+  readonly siteAgents = [{ nodeId: 'agent-a', connected: true }];
+  readonly seen = new Map<string, number>();
+  /** Of the run's batch; held: approvers are asked. */
+  approval: { held: boolean; state: BatchFacts['state'] } = { held: false, state: 'approved' };
+  scriptsServed = 0;
+  /** How a command ends, by act; default: as it should. */
+  readonly reply = new Map<string, (n: number, item: EnqueueItem) => Reply>();
+  /** Whether a network boot of a machine brings its ramdisk; asked with the number of the boot. */
+  netboots: (boot: number) => boolean = () => true;
+  /** Whether the system joins behind the jump, and behind a boot from the disk. */
+  systemJoins: (by: 'kexec' | 'disk') => boolean = () => true;
+  before: (call: string) => void = () => {};
+  now = Date.now;
+
+  constructor(machines: readonly string[] = ['m1'], state: MachineState = 'available') {
+    for (const id of machines)
+      this.machines.set(id, { state, stateReason: '', power: 'off', role: 'node', generation: 1, connected: false });
+  }
+
+  readonly watch = async (batchId: string): Promise<void> => void this.watched.push(batchId);
+  readonly sites: MetalControlPorts['sites'] = {
+    agents: async () => this.siteAgents,
+    lastSeen: async (nodeId) => this.seen.get(nodeId) ?? Date.now(),
+  };
+  readonly answers: MetalControlPorts['answers'] = {
+    find: async (id) => {
+      const found = this.stored.get(id);
+      return found === undefined ? undefined : { ...found };
+    },
+  };
+  readonly commands: MetalSigningPorts['commands'] = {
+    cancel: async (id) => {
+      const found = this.stored.get(id);
+      if (found !== undefined && !isFinished(found.state)) Object.assign(found, { state: 'cancelled', error: 'taken back' });
+    },
+    find: async (id) => this.stored.get(id),
+    registerWait: async ({ commandId, workflowId, runId, activityId }) => {
+      const found = this.stored.get(commandId);
+      if (found === undefined) return 'unknown';
+      this.waits.set(commandId, { workflowId, runId, activityId });
+      return isFinished(found.state) ? 'finished' : 'waiting';
+    },
+  };
+  readonly queue: MetalSigningPorts['queue'] = {
+    enqueue: async (items) => {
+      for (const item of items) {
+        this.before(`send ${actOfId(item.id)}`);
+        if (!this.stored.has(item.id)) this.#take(item);
+        this.before(`sent ${actOfId(item.id)}`);
+      }
+      return { enqueued: items.length, existing: 0 };
+    },
+  };
+
+  /** Ids of commands, by act and attempt. */
+  get sent(): string[] {
+    return [...this.stored.keys()].map((id) => id.slice(id.lastIndexOf('/') + 1));
+  }
+
+  machine(id = 'm1'): Machine {
+    const found = this.machines.get(id);
+    if (found === undefined) throw new ControlError('NOT_FOUND', `no machine is called ${id}`);
+    return found;
+  }
+
+  /** A machine's command that was left open comes to its end. */
+  finish(suffix: string, reply: Exclude<Reply, 'hold'> = {}): Stored {
+    const found = [...this.stored.values()].find(({ id }) => id.endsWith(suffix));
+    if (found === undefined) throw new Error(`no command ends in ${suffix}`);
+    Object.assign(found, { state: 'done', ...reply });
+    if (found.state === 'done') this.#effect(found);
+    return found;
+  }
+
+  #take(item: EnqueueItem): void {
+    const act = actOfId(item.id);
+    const command: Stored = {
+      id: item.id,
+      nodeId: item.nodeId,
+      kind: item.kind,
+      createdAt: Date.now(),
+      state: 'open',
+      errorCode: '',
+      error: '',
+      result: null,
+      progress: null,
+      payload: item.payload,
+      batchId: item.batchId,
+    };
+    this.stored.set(item.id, command);
+    const reply = this.reply.get(act)?.(Number(item.id.split('.').at(-1)), item) ?? {};
+    if (reply === 'hold') return;
+    Object.assign(command, { state: 'done', ...reply });
+    if (command.state === 'done') this.#effect(command);
+  }
+
+  #effect(command: Stored): void {
+    const [machineId, run] = this.#ofCommand(command.id);
+    const machine = this.machine(machineId);
+    const payload = anyUnpack(fromBinary(AnySchema, command.payload), protocolRegistry) as unknown as Record<string, unknown>;
+    command.result ??= this.#resultOf(command.kind, payload, machine);
+    if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.CYCLE) this.#boot(machine, run, Number(payload['ordinal']));
+    if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.OFF_HARD)
+      Object.assign(machine, { power: 'off', connected: false });
+    if (command.kind === 'boot.kexec' && this.systemJoins('kexec')) join(machine, 'node');
+  }
+
+  #boot(machine: Machine, run: Run, ordinal: number): void {
+    Object.assign(machine, { power: 'on', connected: false });
+    const purpose = run.plan.actions.find((action) => action.kind === 'bmc.power' && action.ordinal === ordinal)?.purpose;
+    if (purpose === 'disk-boot') {
+      if (this.systemJoins('disk')) join(machine, 'node');
+      return;
+    }
+    const { entry } = run;
+    if (entry === null || !this.netboots(entry.attempt)) return;
+    run.entry = { ...entry, usedAt: Date.now() };
+    join(machine, 'ramdisk');
+  }
+
+  #resultOf(kind: string, payload: Record<string, unknown>, machine: Machine): Uint8Array {
+    const observedAtMs = BigInt(Date.now());
+    const off = payload['action'] === site.PowerAction.OFF_HARD;
+    const results: Record<string, () => Uint8Array> = {
+      'bmc.power': () => packed(site.BmcPowerResultSchema, { state: off ? site.PowerState.OFF : site.PowerState.ON, observedAtMs }),
+      'bmc.inventory': () => packed(site.BmcInventoryReportSchema, { serial: 'S1' }),
+      'boot.cleanUp': () =>
+        packed(site.BootCleanUpResultSchema, { removed: 1, scriptsServed: this.scriptsServed, lastSeenAtMs: observedAtMs }),
+      'diag.disks': () => packed(DiagDisksReportSchema, { disks: [{ name: 'sda', serial: 'D1' }] }),
+      'diag.dcgm': () => packed(DiagDcgmReportSchema, { ran: true }),
+      'disk.wipe': () => packed(DiskWipeResultSchema, { evidence: { body: new TextEncoder().encode(`erase ${machine.generation}`) } }),
+      'deploy.image': () => packed(DeployImageResultSchema, { evidence: { body: new TextEncoder().encode('deploy') } }),
+    };
+    return results[kind]?.() ?? new Uint8Array(0);
+  }
+
+  #ofCommand(id: string): [string, Run] {
+    const runId = id.split('/').at(-2) ?? '';
+    const run = this.#run(runId);
+    return [run.plan.machineId, run];
+  }
+
+  #run(runId: string): Run {
+    const run = this.runsById.get(runId);
+    if (run === undefined) throw new ControlError('NOT_FOUND', `there is no run ${runId}`);
+    return run;
+  }
+
+  /** As services/metal/finish-run.ts decides. */
+  #remains(runId: string): Remains {
+    const run = this.#run(runId);
+    const destructive = [...this.stored.values()].filter(
+      ({ id, kind }) => id.includes(`/${runId}/`) && ['disk.wipe', 'deploy.image', 'boot.kexec'].includes(kind),
+    );
+    return remainsOf(
+      destructive.map(
+        ({ kind, state }, order): DestructiveFact => ({
+          kind: kind as DestructiveFact['kind'],
+          order,
+          neverBegan: ['cancelled', 'rejected', 'expired'].includes(state),
+          proven: kind === 'disk.wipe' && run.wiped,
+        }),
+      ),
+    );
+  }
+
+  readonly runs: MetalRunsPort = {
+    plan: async (input) => this.#plan(input),
+    read: async (runId) => this.#facts(runId),
+    standing: async (runId) => ({ remains: this.#remains(runId), deployed: this.#run(runId).deployed }),
+    createBatch: async (runId) => {
+      const run = this.#run(runId);
+      if (run.plan.kind === 'inspect') return null;
+      run.batchId = `b-${runId}`;
+      return { batchId: run.batchId, held: this.approval.held, notAfter: Date.now() + 86_400_000 };
+    },
+    record: async (row) => {
+      this.steps.push(row);
+    },
+    openBootEntry: async ({ runId, attempt, expiresAt }) => {
+      const run = this.#run(runId);
+      if (run.entry?.attempt !== attempt)
+        run.entry = {
+          entryId: `${runId}-${attempt}`,
+          runId,
+          attempt,
+          bootNonce: createHash('sha256').update(`${runId}${attempt}`).digest('hex').slice(0, 32),
+          tokenRef: `secret://run/${runId}/boot/${runId}-${attempt}`,
+          expiresAt,
+          usedAt: null,
+          closed: false,
+        };
+      return run.entry as BootEntry;
+    },
+    closeBoots: async (runId) => {
+      this.closedBoots.push(runId);
+      const run = this.#run(runId);
+      if (run.entry !== null) run.entry = { ...run.entry, closed: true };
+    },
+    openProvisionedJoin: async (runId) => ({ joinRef: `secret://run/${runId}/join` }),
+    recordEvidence: async ({ runId, kind }) => {
+      this.before(`evidence ${kind}`);
+      const run = this.#run(runId);
+      if (kind === 'erase') run.wiped = true;
+      else run.deployed = true;
+      return { complete: true, summary: `${kind} proven` };
+    },
+    recordInventory: async () => ({ summary: 'read' }),
+    recordDisks: async () => {
+      this.before('disks');
+      return { summary: '1 disk' };
+    },
+    recordPower: async ({ runId, state }) => {
+      this.machine(this.#run(runId).plan.machineId).power = state;
+    },
+    endIdentity: async ({ runId }) => {
+      this.identitiesEnded.push(runId);
+      return { summary: 'ended' };
+    },
+    storeNextCredential: async (runId) => ({ nextRef: `secret://bmc/${this.#run(runId).plan.machineId}/next` }),
+    adoptCredential: async (runId) => void this.adopted.push(runId),
+    finish: async (input) => this.#finish(input),
+    quarantine: async ({ machineId, reason }) => this.quarantine(machineId, reason),
+    recordMessage: async (message) => void this.messages.push(message),
+    places: async (ids) => ids.map((machineId) => ({ machineId, rack: `r${Number(machineId.slice(1)) % 4}`, siteId: 's1' })),
+  };
+
+  quarantine(machineId: string, reason: string): void {
+    Object.assign(this.machine(machineId), { state: 'quarantined', stateReason: reason, connected: false });
+  }
+
+  #plan(input: PlanRunInput): PlannedRun {
+    this.before('plan');
+    const runId = createHash('sha256').update(input.workflowRunId).digest('hex').slice(0, 12);
+    const existing = this.runsById.get(runId);
+    if (existing !== undefined) return existing.plan;
+    const machine = this.machine(input.machineId);
+    const open = [...this.runsById.values()].find(({ plan, end }) => plan.machineId === input.machineId && end === null);
+    if (open !== undefined)
+      throw new ControlError('CONFLICT', `machine ${input.machineId} is in run ${open.plan.runId}`, {
+        details: { reason: 'machine-busy' },
+      });
+    const profile = input.profile as unknown as Profile | null;
+    const move = claimOf[input.kind];
+    const to = move === null ? machine.state : moveMachine(move, machine.state);
+    if (to === null)
+      throw new ControlError('INVALID_STATE', `machine ${input.machineId} is ${machine.state}`, { details: { reason: 'machine-state' } });
+    const { machineId, kind } = input;
+    const plan: PlannedRun = {
+      runId,
+      machineId,
+      kind,
+      siteId: 's1',
+      rack: 'r1',
+      bmc: '10.0.0.1',
+      steps: stepsOf[kind].map(({ name, deadlineMs }) => ({ name, deadlineMs: deadlineMs(profile) })),
+      actions: powerPlan(kind, profile?.boot ?? {}),
+      startBy: profile?.start.by ?? null,
+      diagnosesGpus: profile?.diagnose.dcgm !== undefined,
+      bootTimeMs: profile?.boot.bootTimeMs ?? 600_000,
+      joinWithinMs: profile?.start.joinWithinMs ?? 600_000,
+    };
+    const before = machine.state;
+    machine.state = to;
+    this.runsById.set(runId, { plan, input, before, batchId: null, entry: null, wiped: false, deployed: false, end: null, remains: null });
+    return plan;
+  }
+
+  #finish(input: FinishRunInput): { end: FinishRunInput['end']; remains: Remains | null; machineState: string } {
+    this.before('finish');
+    const run = this.#run(input.runId);
+    const machine = this.machine(run.plan.machineId);
+    if (run.end === null) {
+      this.ended.push(input);
+      run.end = input.end;
+      run.remains = input.end === 'done' ? null : this.#remains(input.runId);
+      const move = endMove({ kind: run.plan.kind, end: input.end, remains: run.remains, moved: claimOf[run.plan.kind] !== null });
+      machine.state = (move === null ? null : moveMachine(move, machine.state, run.before)) ?? machine.state;
+    }
+    return { end: run.end, remains: run.remains, machineState: machine.state };
+  }
+
+  #facts(runId: string): RunFacts {
+    const run = this.#run(runId);
+    const { plan, input, batchId, entry, end, remains } = run;
+    const machine = this.machine(plan.machineId);
+    const summary = {
+      id: runId,
+      machineId: plan.machineId,
+      kind: plan.kind,
+      workflowId: input.workflowId,
+      state: end ?? 'open',
+      remains,
+      endReason: '',
+      profileName: '',
+      batchId,
+      actor: input.actor,
+      reason: input.reason,
+      startedAt: 0,
+      endedAt: null,
+      endedBy: '',
+    } as const;
+    return {
+      run: summary,
+      isOpen: end === null,
+      machine: {
+        id: plan.machineId,
+        siteId: 's1',
+        rack: 'r1',
+        tenantId: 'default',
+        state: machine.state,
+        stateSince: 0,
+        stateReason: machine.stateReason,
+        generation: machine.generation,
+        manufacturer: '',
+        model: '',
+        memoryBytes: 0,
+        processors: 0,
+        profileName: '',
+        power: machine.power,
+        powerAt: null,
+        inspectedAt: null,
+        createdAt: 0,
+        createdBy: '',
+        bmc: {
+          address: '10.0.0.1',
+          systemId: '',
+          credentialRef: `secret://bmc/${plan.machineId}`,
+          pinSha256: 'dd'.repeat(32),
+          profile: {},
+        },
+        run: summary,
+      },
+      profile: input.profile as unknown as Profile | null,
+      actions: plan.actions,
+      macAddresses: ['00:11:22:33:44:55'],
+      disks: [
+        {
+          key: 'D1',
+          name: 'sda',
+          serial: 'D1',
+          wwn: '',
+          model: 'X',
+          sizeBytes: 1_000,
+          transport: 'sata',
+          rotational: false,
+          origin: 'ramdisk',
+          seenAt: 0,
+        },
+      ],
+      bootEntry: entry,
+      node: {
+        state: 'active',
+        role: machine.role,
+        generation: machine.generation,
+        connectedRole: machine.connected ? machine.role : null,
+        certificateRole: machine.generation === 1 ? null : machine.role,
+        certifiedAt: null,
+      },
+    };
+  }
+}
+
+function join(machine: Machine, role: string): void {
+  machine.role = role;
+  machine.generation += 1;
+  machine.connected = true;
+}
+
+const actOfId = (id: string): string => id.slice(id.lastIndexOf('/') + 1).split('.')[0] as string;
