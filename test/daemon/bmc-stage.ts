@@ -17,10 +17,11 @@ export const nextRef = 'secret://bmc/m-1/next';
 
 export interface BmcStage {
   /** Virtual: moves by what is slept. */
-  readonly clock: { now: () => number; readonly slept: readonly number[]; advance(ms: number): void };
+  readonly clock: { now: () => number; readonly slept: number[]; advance(ms: number): void; onSleep: (() => Promise<void>) | undefined };
   /** Reference → account. */
   readonly secrets: Map<string, { username: string; password: string } | string>;
   readonly refusals: RefusalStore;
+  /** Without TLS, unless it is asked for. */
   bmcWith(options?: Partial<FakeBmcOptions>): Promise<FakeBmc>;
   /** Handlers of one agent; another call is another agent, or the same one after a restart. */
   handlers(options?: { refusals?: RefusalStore; abortAfterSleeps?: number }): BmcHandlers;
@@ -56,16 +57,17 @@ export function setBmcStage(): BmcStage {
   afterEach(async () => {
     for (const bmc of running.splice(0)) await bmc.close();
     slept.length = 0;
+    stage.clock.onSleep = undefined;
     stage.secrets.clear();
     stage.secrets.set(credentialRef, account);
   });
   const now = (): number => at;
   const stage: BmcStage = {
-    clock: { now, slept, advance: (ms) => void (at += ms) },
+    clock: { now, slept, advance: (ms) => void (at += ms), onSleep: undefined },
     secrets: new Map<string, { username: string; password: string } | string>([[credentialRef, account]]),
     refusals: memoryRefusals(),
     async bmcWith(options = {}) {
-      const bmc = await startFakeBmc({ tree: 'minimal', credential: account, now, ...options });
+      const bmc = await startFakeBmc({ tree: 'minimal', credential: account, now, tls: false, ...options });
       running.push(bmc);
       return bmc;
     },
@@ -85,6 +87,7 @@ export function setBmcStage(): BmcStage {
           signal.throwIfAborted();
           slept.push(ms);
           at += ms;
+          await stage.clock.onSleep?.();
         },
       }),
     async perform(kind, bmc, options = {}) {

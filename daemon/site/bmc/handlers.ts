@@ -9,12 +9,18 @@
  * its own account's password, and nothing else. A stolen approval of one action is none of another (the control plane's part).
  */
 import { createBmcAccess } from './access.ts';
+import { bootHandler } from './boot.ts';
+import { inventoryHandler } from './inventory.ts';
 import type { BmcHandlers, BmcPorts } from './ports.ts';
 import { powerHandler } from './power.ts';
+import { rotateHandler } from './rotate.ts';
 
 export function createBmcHandlers(ports: BmcPorts): BmcHandlers {
   const access = createBmcAccess(ports);
   return Object.freeze({
     'bmc.power': powerHandler(access),
-  }) as BmcHandlers;
+    'bmc.boot': bootHandler(access),
+    'bmc.rotate': rotateHandler(access),
+    'bmc.inventory': inventoryHandler(access),
+  });
 }

@@ -32,6 +32,7 @@ import {
   showsResets,
   wasReset,
 } from './power-plan.ts';
+import { wireStates } from './power-states.ts';
 
 export const powerTimes = Object.freeze({
   lookEveryMs: 2 * second,
@@ -80,13 +81,6 @@ const notedObservation = (note: StartNote): Observation => ({
   power: powers.find((power) => power === note['power']) ?? 'unknown',
   lastReset: note['lastReset'] ?? '',
   bootProgress: note['bootProgress'] ?? '',
-});
-
-const wireStates: Readonly<Record<ObservedPower, site.PowerState>> = Object.freeze({
-  on: site.PowerState.ON,
-  off: site.PowerState.OFF,
-  changing: site.PowerState.CHANGING,
-  unknown: site.PowerState.UNKNOWN,
 });
 
 /** One action on one system. */

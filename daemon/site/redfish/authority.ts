@@ -54,6 +54,7 @@ const noSessions = new Set([404, 405, 501]);
 export class Authority {
   readonly #ports: AuthorityPorts;
   readonly #ways = new Map<string, Way>();
+  readonly #hidden: string[] = [];
   #credential: Credential;
   #sessionsPath = defaultSessions;
   #lostLogin = false;
@@ -68,7 +69,18 @@ export class Authority {
   get secrets(): readonly string[] {
     const { username, password } = this.#credential;
     const tokens = [...this.#ways.values()].flatMap((way) => (way.kind === 'session' ? [way.token] : []));
-    return [password, basicOf({ username, password }), ...tokens];
+    return [password, basicOf({ username, password }), ...tokens, ...this.#hidden];
+  }
+
+  /** Another secret that goes to the controller, and must not come back in a message. */
+  hide(secret: string): void {
+    this.#hidden.push(secret);
+  }
+
+  /** The controller is asked with the password itself, and has not taken it yet: a session proves it, this does not. */
+  get isUnproven(): boolean {
+    const way = this.#ways.get(this.#credential.version);
+    return way?.kind === 'basic' && !way.judged;
   }
 
   /** From the service root, which needs no login. */
@@ -78,6 +90,7 @@ export class Authority {
 
   /** From here on requests go out under this password. */
   use(credential: Credential): void {
+    this.#hidden.push(this.#credential.password);
     this.#credential = credential;
   }
 
@@ -122,6 +135,19 @@ export class Authority {
     }
     if (last === undefined) await this.#closeLost({ authorization: basicOf(this.#credential) }, signal);
     this.#ways.clear();
+    return closed;
+  }
+
+  /** Closes sessions of other passwords than the one in use, under the one in use. @returns how many */
+  async closeOthers(signal: AbortSignal): Promise<number> {
+    const own = this.#ways.get(this.#credential.version);
+    let closed = 0;
+    for (const [version, way] of this.#ways) {
+      if (way === own) continue;
+      this.#ways.delete(version);
+      if (way.kind !== 'session' || way.path === null || own === undefined) continue;
+      if (await this.#delete(way.path, { headers: headersOf(own, this.#credential), signal })) closed += 1;
+    }
     return closed;
   }
 

@@ -164,9 +164,27 @@ export class RedfishClient {
     this.#authority.use(credential);
   }
 
-  /** Logs in under the password in use, and reads what only an account may. */
+  /** A secret that is about to be sent, and must not come back in a message. */
+  hide(secret: string): void {
+    this.#authority.hide(secret);
+  }
+
+  /** Whether the password in use is right: a session was opened with it, or a request was let in. @throws UNAUTHENTICATED (credential-refused) */
   async proveLogin(): Promise<void> {
-    await this.#authority.headers(this.signal);
+    const { body } = await this.root();
+    await this.#patiently(async () => {
+      await this.#authority.headers(this.signal);
+      return letIn;
+    }, 'POST');
+    if (!this.#authority.isUnproven) return;
+    // Any answer but 401 will do: what the account may read is not the question.
+    const path = this.path(linkAt(body, 'Systems'), 'its systems');
+    await this.#patiently(() => this.#authorised({ method: 'GET', path, headers: {} }));
+  }
+
+  /** @returns sessions of other passwords that were closed */
+  closeOthers(): Promise<number> {
+    return this.#authority.closeOthers(this.signal);
   }
 
   /** @returns sessions of ours that were closed */
@@ -260,6 +278,8 @@ export class RedfishClient {
 const outages = new Set([500, 502, 503, 504]);
 
 const isOutage = (error: unknown): boolean => isControlError(error) && error.details['reason'] === 'bmc-unreachable';
+
+const letIn: RawAnswer = Object.freeze({ status: 200, headers: {}, text: '' });
 
 const usualHeaders = Object.freeze({
   accept: 'application/json',

@@ -108,6 +108,6 @@ export const linkAt = (body: Json, ...path: readonly string[]): unknown => field
 
 /** For messages: no line ends, no control characters, nothing that turns a terminal around. */
 export function printable(text: string, most: number): string {
-  const plain = text.slice(0, most * 2).replaceAll(/[\p{C}\p{Zl}\p{Zp}]+/gu, ' ');
+  const plain = text.slice(0, most * 2).replaceAll(/[\p{C}\s]+/gu, ' ');
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
