@@ -73,7 +73,11 @@ export function setBmcStage(): BmcStage {
     },
     handlers: ({ refusals = memoryRefusals() } = {}) =>
       createBmcHandlers({
-        config: { insecureHttp: running.filter(({ pinSha256 }) => pinSha256 === '').map(({ address }) => address) },
+        config: {
+          get insecureHttp() {
+            return running.filter(({ pinSha256 }) => pinSha256 === '').map(({ address }) => address);
+          },
+        },
         now,
         refusals,
         secrets: {
