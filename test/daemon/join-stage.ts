@@ -21,7 +21,7 @@ export interface Lie {
 /** An honest answer of the control plane, except where a lie says otherwise. */
 export async function grantJoin(deployment: TestDeployment, request: JoinRequest, lie: Lie = {}): Promise<Uint8Array> {
   const now = Date.now();
-  const role = request.role === 'site' ? 'site' : 'node';
+  const role = request.role === 'site' || request.role === 'ramdisk' ? request.role : 'node';
   const chain = await nodeChain(deployment, { nodeId: 'node-7', spki: lie.key ?? parseCsr(request.csr).spki, now, role });
   const trust = trustMessage(deployment, { version: 3, roots: [deployment.rootA, deployment.rootB] });
   const granted = { nodeId: 'node-7', siteId: 'site-1', chain, trust, generation: 1n, ...lie.granted };

@@ -6,7 +6,7 @@
 import { type Agent, startAgent } from '../../daemon/agent/agent.ts';
 import { withoutPayload } from '../../daemon/agent/executor.ts';
 import type { AgentLog } from '../../daemon/agent/log.ts';
-import type { KindHandler } from '../../daemon/kinds/handler.ts';
+import type { KindHandler, KindHandlers } from '../../daemon/kinds/handler.ts';
 import { succeeded } from '../../daemon/kinds/handler.ts';
 import { memoryQuorumStores, type QuorumStores } from '../../daemon/quorum/quorum-state.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
@@ -27,7 +27,7 @@ import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema,
 export interface MemberOptions {
   readonly identity: StoredIdentity;
   /** How often each kind ran is counted here; override a kind to do more. */
-  readonly handlers?: Partial<Record<KindOfRole<'node'>, KindHandler>>;
+  readonly handlers?: KindHandlers;
   readonly minOverlapMs?: number;
   readonly timing?: SessionTiming;
   readonly limits?: BackoffLimits;
