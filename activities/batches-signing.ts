@@ -21,8 +21,8 @@ export interface BatchSigningActivities {
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
 
-/** Signed and released in one statement. */
-export const rangeSize = 500;
+/** Released between two heartbeats; the service signs one page of it while the database takes another. */
+export const rangeSize = 2_000;
 
 export function createBatchSigningActivities(ports: BatchSigningPorts): BatchSigningActivities {
   const { batches, release, evidence } = ports;

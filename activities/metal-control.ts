@@ -7,7 +7,7 @@ import type { ActName } from '../domain/metal/acts.ts';
 import { actCommandId, runPrefix } from '../domain/metal/acts.ts';
 import type { Remains, RunEnd } from '../domain/metal/run-ends.ts';
 import { translated } from './failures.ts';
-import { type ObservationName, observations } from './metal-observations.ts';
+import { type Looking, type ObservationName, observations, type Seen } from './metal-observations.ts';
 import type { FinishRunInput, MetalControlPorts, PlannedRun, PlanRunInput, RunMessage, StepRecord } from './metal-ports.ts';
 import { currentWait, notYet } from './not-yet.ts';
 
@@ -26,7 +26,7 @@ export interface ObserveInput {
   readonly patienceMs: number;
 }
 
-export type ChangeName = 'end-identity' | 'store-next' | 'adopt' | 'close-boots';
+export type ChangeName = 'end-identity' | 'close-boots';
 
 export interface RunBatch {
   readonly batchId: string;
@@ -64,21 +64,7 @@ export function createMetalControlActivities(ports: MetalControlPorts): MetalCon
       return { batch };
     },
 
-    async observeMachine({ runId, what, sent, records, patienceMs }) {
-      await note(records);
-      const facts = await runs.read(runId);
-      const prefix = runPrefix(facts.run.workflowId, runId);
-      const idOf = (act: ActName): string => actCommandId(prefix, act, sent[act] ?? 0);
-      const observed = await observations[what](ports, {
-        facts,
-        idOf,
-        answer: async (act) => (sent[act] === undefined ? undefined : ports.answers.find(idOf(act))),
-      });
-      if (observed.kind !== 'not-yet') return observed;
-      const wait = currentWait();
-      if (wait.elapsedMs >= patienceMs) return { kind: 'late', detail: observed.detail };
-      return notYet({ reason: what, message: observed.detail, ...untilLate(patienceMs - wait.elapsedMs) }, wait);
-    },
+    observeMachine: (input) => observe(ports, observations[input.what], input),
 
     async changeMachine({ runId, change, records }) {
       await note(records);
@@ -105,18 +91,29 @@ export function createMetalControlActivities(ports: MetalControlPorts): MetalCon
   });
 }
 
+/** One look of a wait that has no history; the observation of a proof is the same, where the keys are. */
+export async function observe<P extends Pick<MetalControlPorts, 'runs' | 'answers'>>(
+  ports: P,
+  look: (ports: P, looking: Looking) => Promise<Seen>,
+  { runId, what, sent, records, patienceMs }: Omit<ObserveInput, 'what'> & { readonly what: string },
+): Promise<Observed> {
+  for (const row of records) await ports.runs.record(row);
+  const facts = await ports.runs.read(runId);
+  const prefix = runPrefix(facts.run.workflowId, runId);
+  const idOf = (act: ActName): string => actCommandId(prefix, act, sent[act] ?? 0);
+  const answer: Looking['answer'] = async (act) => (sent[act] === undefined ? undefined : ports.answers.find(idOf(act)));
+  const seen = await look(ports, { facts, idOf, answer });
+  if (seen.kind !== 'not-yet') return seen;
+  const wait = currentWait();
+  if (wait.elapsedMs >= patienceMs) return { kind: 'late', detail: seen.detail };
+  return notYet({ reason: what, message: seen.detail, ...untilLate(patienceMs - wait.elapsedMs) }, wait);
+}
+
 /** Near its end a wait looks when it ends, not some seconds later. */
 const untilLate = (leftMs: number): { retryAfterMs?: number } => (leftMs < 5_000 ? { retryAfterMs: leftMs } : {});
 
 const changes: Readonly<Record<ChangeName, (ports: MetalControlPorts, runId: string) => Promise<{ detail: string }>>> = Object.freeze({
   'end-identity': async ({ runs }, runId) => ({ detail: (await runs.endIdentity({ runId, reason: 'retire' })).summary }),
-  'store-next': async ({ runs }, runId) => ({
-    detail: `the next password is stored as ${(await runs.storeNextCredential(runId)).nextRef}`,
-  }),
-  adopt: async ({ runs }, runId) => {
-    await runs.adoptCredential(runId);
-    return { detail: 'the new password is the current one' };
-  },
   'close-boots': async ({ runs }, runId) => {
     await runs.closeBoots(runId);
     return { detail: 'no boot entry of the run is open any more' };

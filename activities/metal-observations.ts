@@ -2,15 +2,15 @@
  * How each step of a run is seen to be reached: by what is there now, never by the step's own word where anything else can show it.
  * A wipe is its evidence, a boot is the identity that joined, off is a state that was read after the command.
  */
-import { type DescMessage, fromBinary, type MessageShape, toBinary } from '@bufbuild/protobuf';
+import { type DescMessage, fromBinary, type MessageShape } from '@bufbuild/protobuf';
 import { isFinished } from '../domain/commands/states.ts';
 import { isControlError } from '../domain/errors.ts';
 import type { ActName } from '../domain/metal/acts.ts';
-import { DeployImageResultSchema, DiagDcgmReportSchema, DiskWipeResultSchema, type Signed, SignedSchema, site } from '../proto/index.ts';
+import { DiagDcgmReportSchema, site } from '../proto/index.ts';
 import type { Observed } from './metal-control.ts';
 import type { CommandAnswer, MetalControlPorts, RunFacts } from './metal-ports.ts';
 
-export type ObservationName = 'ramdisk-joined' | 'diagnosed' | 'wiped' | 'deployed' | 'system-joined' | 'off' | 'inventoried' | 'boot-seen';
+export type ObservationName = 'ramdisk-joined' | 'diagnosed' | 'system-joined' | 'off' | 'inventoried' | 'boot-seen';
 
 export interface Looking {
   readonly facts: RunFacts;
@@ -19,10 +19,10 @@ export interface Looking {
   readonly answer: (act: ActName) => Promise<CommandAnswer | undefined>;
 }
 
-type Seen = Exclude<Observed, { kind: 'late' }> | { readonly kind: 'not-yet'; readonly detail: string };
+export type Seen = Exclude<Observed, { kind: 'late' }> | { readonly kind: 'not-yet'; readonly detail: string };
 
-const reached = (detail: string): Seen => ({ kind: 'reached', detail: detail.slice(0, detailKept) });
-const failed = (reason: string, detail: string): Seen => ({ kind: 'failed', reason, detail: detail.slice(0, detailKept) });
+export const reached = (detail: string): Seen => ({ kind: 'reached', detail: detail.slice(0, detailKept) });
+export const failed = (reason: string, detail: string): Seen => ({ kind: 'failed', reason, detail: detail.slice(0, detailKept) });
 const notYet = (detail: string): Seen => ({ kind: 'not-yet', detail });
 const detailKept = 600;
 
@@ -47,18 +47,6 @@ export const observations: Readonly<Record<ObservationName, (ports: MetalControl
       const ill = gpus?.result == null ? [] : decoded(DiagDcgmReportSchema, gpus.result).tests.filter(({ result }) => result === 'fail');
       if (ill.length > 0) return failed('gpu-diagnosis', ill.map(({ name, detail }) => `${name}: ${detail}`).join('; '));
       return settled(async () => (await runs.recordDisks({ runId: facts.run.id, report: disks.result as Uint8Array })).summary);
-    },
-
-    wiped: ({ runs }, looking) => {
-      const store = (signed: Uint8Array) =>
-        runs.recordEvidence({ runId: looking.facts.run.id, commandId: looking.idOf('wipe'), kind: 'erase', signed });
-      return proven(looking, { act: 'wipe', signedOf: (result) => decoded(DiskWipeResultSchema, result).evidence, store });
-    },
-
-    deployed: ({ runs }, looking) => {
-      const store = (signed: Uint8Array) =>
-        runs.recordEvidence({ runId: looking.facts.run.id, commandId: looking.idOf('deploy'), kind: 'deploy', signed });
-      return proven(looking, { act: 'deploy', signedOf: (result) => decoded(DeployImageResultSchema, result).evidence, store });
     },
 
     // M11: the jump kills who would tell of it. Who joins next tells.
@@ -113,10 +101,10 @@ export const observations: Readonly<Record<ObservationName, (ports: MetalControl
 const quarantined = ({ machine }: RunFacts): Seen | null =>
   machine.state === 'quarantined' ? failed('quarantined', machine.stateReason) : null;
 
-const decoded = <D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> => fromBinary(schema, bytes);
+export const decoded = <D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> => fromBinary(schema, bytes);
 
 /** What a refused fact means for the step; a wait or a fault stays one. */
-async function settled(store: () => Promise<string>): Promise<Seen> {
+export async function settled(store: () => Promise<string>): Promise<Seen> {
   try {
     return reached(await store());
   } catch (error) {
@@ -126,26 +114,6 @@ async function settled(store: () => Promise<string>): Promise<Seen> {
     const reason = error.details['reason'];
     return failed(typeof reason === 'string' ? reason : 'refused', error.message);
   }
-}
-
-interface Proof {
-  readonly act: ActName;
-  readonly signedOf: (result: Uint8Array) => Signed | undefined;
-  readonly store: (signed: Uint8Array) => Promise<{ complete: boolean; summary: string }>;
-}
-
-/** M49, M50: done is what the evidence proves. */
-async function proven({ answer }: Looking, { act, signedOf, store }: Proof): Promise<Seen> {
-  const result = (await answer(act))?.result;
-  const signed = result == null ? undefined : signedOf(result);
-  if (signed === undefined) return failed('no-evidence', `${act} ended without evidence`);
-  let complete = false;
-  const seen = await settled(async () => {
-    const stored = await store(toBinary(SignedSchema, signed));
-    complete = stored.complete;
-    return stored.summary;
-  });
-  return seen.kind !== 'reached' || complete ? seen : failed('evidence-incomplete', seen.detail);
 }
 
 const powerNames: Readonly<Record<site.PowerState, 'on' | 'off' | 'changing' | 'unknown'>> = Object.freeze({

@@ -20,7 +20,7 @@ export interface Composing {
   readonly ordinal: number;
 }
 
-type Ports = Pick<MetalSigningPorts, 'runs' | 'now'>;
+type Ports = Pick<MetalSigningPorts, 'runs' | 'keys' | 'now'>;
 
 /** @returns an encoded google.protobuf.Any @throws INVALID_STATE when the run lacks what the command needs */
 export const composeAct = (ports: Ports, composing: Composing): Promise<Uint8Array> => composers[composing.act](ports, composing);
@@ -47,9 +47,9 @@ const composers: Readonly<Record<ActName, (ports: Ports, composing: Composing) =
     return packed(BootKexecSchema, { ...bootOf(facts), target, kernelArgs: start.kernelArgs, reboot: start.by === 'reboot' });
   },
   'clean-up': cleanUp,
-  rotate: async ({ runs }, { facts: { run, machine } }) => {
+  rotate: async ({ keys }, { facts: { run, machine } }) => {
     const { credentialRef, address } = machine.bmc;
-    const { nextRef } = await runs.storeNextCredential(run.id);
+    const { nextRef } = await keys.storeNextCredential(run.id);
     const pinSha256 = pinOf(machine.bmc.pinSha256, machine.id);
     return packed(site.BmcRotateSchema, {
       address,
@@ -97,12 +97,12 @@ function planned({ facts, ordinal }: Composing, kind: 'bmc.power' | 'bmc.boot'):
   return encodePlannedPayload({ machineId: machine.id, runId: run.id, bmc: machine.bmc, httpUrl: profile?.boot.httpUrl }, action);
 }
 
-async function prepareBoot({ runs, now }: Ports, { facts, ordinal }: Composing): Promise<Uint8Array> {
+async function prepareBoot({ keys, now }: Ports, { facts, ordinal }: Composing): Promise<Uint8Array> {
   const { run, machine, macAddresses } = facts;
   const { kernel, initramfs, kernelArgs, discoveryWindowMs } = profileOf(facts).boot;
   if (macAddresses.length === 0)
     throw lacks('no-mac-address', `no MAC address of ${machine.id} is known, by which the boot server would tell it: inspect it first`);
-  const entry = await runs.openBootEntry({ runId: run.id, attempt: Math.max(1, ordinal), expiresAt: now() + discoveryWindowMs });
+  const entry = await keys.openBootEntry({ runId: run.id, attempt: Math.max(1, ordinal), expiresAt: now() + discoveryWindowMs });
   return packed(site.BootPrepareRamdiskSchema, {
     nodeId: machine.id,
     runId: run.id,
@@ -167,13 +167,13 @@ function wipeOf(facts: RunFacts): MessageInitShape<typeof DiskWipeSchema> {
   return { keep: kept, methods: [...methods], samples };
 }
 
-async function deploy({ runs }: Ports, { facts }: Composing): Promise<Uint8Array> {
+async function deploy({ runs, keys }: Ports, { facts }: Composing): Promise<Uint8Array> {
   const { image, growPartition, userDataRef, metaData, networkConfig } = profileOf(facts).deploy;
   const target = selectorOf(targetOf(facts));
   const { remains } = await runs.standing(facts.run.id);
   if (remains !== 'clean')
     throw lacks('not-wiped', `the disks of ${facts.machine.id} are not proven to be erased: nothing is written to them`);
-  const { joinRef } = await runs.openProvisionedJoin(facts.run.id);
+  const { joinRef } = await keys.openProvisionedJoin(facts.run.id);
   return packed(DeployImageSchema, {
     ...bootOf(facts),
     target,

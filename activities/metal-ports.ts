@@ -89,18 +89,8 @@ export interface MetalRunsPort {
   /** null: nothing that it sends needs one. The same run again is the same batch. */
   createBatch(runId: string): Promise<{ readonly batchId: string; readonly held: boolean; readonly notAfter: number } | null>;
   record(row: StepRecord): Promise<void>;
-  /** Opens the entry of one boot of the run; repeated, it answers the same one. */
-  openBootEntry(input: { runId: string; attempt: number; expiresAt: number }): Promise<BootEntry>;
   /** Takes the run's entries and what hangs on them (tokens, the ramdisk's identity) out of use. */
   closeBoots(runId: string): Promise<void>;
-  /** The join string of the system that is about to be deployed, as a secret; repeated, the same reference. */
-  openProvisionedJoin(runId: string): Promise<{ readonly joinRef: string }>;
-  /** Verifies, and stores. @throws BAD_SIGNATURE, INVALID_STATE for evidence that is not of this command, boot and run */
-  recordEvidence(input: { runId: string; commandId: string; kind: 'erase' | 'deploy'; signed: Uint8Array }): Promise<{
-    readonly complete: boolean;
-    /** For people: disks, methods, bytes. */
-    readonly summary: string;
-  }>;
   /** Identity, disks, interfaces, power, capabilities, pin. */
   recordInventory(input: { runId: string; report: Uint8Array }): Promise<{ readonly summary: string }>;
   /** Disks and identity as the ramdisk reads them. @throws CONFLICT (wrong-machine) when it is another machine */
@@ -108,17 +98,30 @@ export interface MetalRunsPort {
   recordPower(input: { runId: string; state: PowerState; at: number }): Promise<void>;
   /** REV-005, and before a machine that has an identity is taken into maintenance. */
   endIdentity(input: { runId: string; reason: 'retire' | 'reclaim' }): Promise<{ readonly summary: string }>;
-  /** Makes and stores the password that is to be; repeated, nothing changes. */
-  storeNextCredential(runId: string): Promise<{ readonly nextRef: string }>;
-  /** The next one is the current one from here. */
-  adoptCredential(runId: string): Promise<void>;
   /** Decides by the facts what is left of the machine, and ends the run; repeated, it answers the same. */
   finish(input: FinishRunInput): Promise<{ readonly end: RunEnd; readonly remains: Remains | null; readonly machineState: string }>;
-  quarantine(input: { machineId: string; reason: string; actor: string }): Promise<void>;
   /** An operator's message, into the run's record and the audit trail, before it counts. */
   recordMessage(input: RunMessage): Promise<void>;
   /** Rack and site of each; one that is unknown is not in the answer. */
   places(machineIds: readonly string[]): Promise<readonly { machineId: string; rack: string; siteId: string }[]>;
+}
+
+/** What takes a key of the deployment: secrets of the run, and evidence, which is verified where the authorities are. */
+export interface MetalKeysPort {
+  /** Opens the entry of one boot of the run; repeated, it answers the same one. */
+  openBootEntry(input: { runId: string; attempt: number; expiresAt: number }): Promise<BootEntry>;
+  /** The join string of the system that is about to be deployed, as a secret; repeated, the same reference. */
+  openProvisionedJoin(runId: string): Promise<{ readonly joinRef: string }>;
+  /** Makes and stores the password that is to be; repeated, nothing changes. */
+  storeNextCredential(runId: string): Promise<{ readonly nextRef: string }>;
+  /** The next one is the current one from here. */
+  adoptCredential(runId: string): Promise<void>;
+  /** Verifies, and stores. @throws BAD_SIGNATURE, INVALID_STATE for evidence that is not of this command, boot and run */
+  recordEvidence(input: { runId: string; commandId: string; kind: 'erase' | 'deploy'; signed: Uint8Array }): Promise<{
+    readonly complete: boolean;
+    /** For people: disks, methods, bytes. */
+    readonly summary: string;
+  }>;
 }
 
 export interface SiteAgent {
@@ -163,6 +166,7 @@ export interface MetalControlPorts extends Clock {
 
 export interface MetalSigningPorts extends Clock {
   readonly runs: MetalRunsPort;
+  readonly keys: MetalKeysPort;
   readonly sites: SitesPort;
   readonly answers: AnswersPort;
   readonly commands: Pick<CommandControlPorts['commands'], 'registerWait' | 'find' | 'cancel'>;

@@ -15,8 +15,10 @@ import { errorTable, isControlError } from '../domain/errors.ts';
 import { type ActName, actCommandId, actOf, runPrefix, silentForMs } from '../domain/metal/acts.ts';
 import { minute } from '../domain/time.ts';
 import { translated } from './failures.ts';
+import { type Observed, type ObserveInput, observe } from './metal-control.ts';
 import { composeAct } from './metal-payloads.ts';
 import type { CommandAnswer, MetalSigningPorts, RunFacts, StepRecord } from './metal-ports.ts';
+import { type ProofName, proofs } from './metal-proofs.ts';
 import { currentWait, notYet } from './not-yet.ts';
 
 export interface ActInput {
@@ -44,8 +46,16 @@ export interface ActEnd {
 
 export interface MetalSigningActivities {
   actOnMachine(input: ActInput): Promise<ActEnd>;
+  proveMachine(input: Omit<ObserveInput, 'what'> & { readonly what: ProofName }): Promise<Observed>;
+  changeCredential(input: {
+    runId: string;
+    change: CredentialChange;
+    records: readonly StepRecord[];
+  }): Promise<{ readonly detail: string }>;
   [name: string]: (...args: never[]) => Promise<unknown>;
 }
+
+export type CredentialChange = 'store-next' | 'adopt';
 
 /** From the send to the last moment a command may start where it is not connected for a while. */
 const startWithinMs = 15 * minute;
@@ -62,6 +72,16 @@ export function createMetalSigningActivities(ports: MetalSigningPorts): MetalSig
         if (unsent === null) throw error;
         return unsent;
       }
+    },
+
+    proveMachine: (input) => observe(ports, proofs[input.what], input),
+
+    async changeCredential({ runId, change, records }) {
+      for (const row of records) await ports.runs.record(row);
+      if (change === 'store-next')
+        return { detail: `the next password is stored as ${(await ports.keys.storeNextCredential(runId)).nextRef}` };
+      await ports.keys.adoptCredential(runId);
+      return { detail: 'the next password is the current one' };
     },
   });
 }

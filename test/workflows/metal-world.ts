@@ -12,6 +12,7 @@ import type {
   CommandAnswer,
   FinishRunInput,
   MetalControlPorts,
+  MetalKeysPort,
   MetalRunsPort,
   MetalSigningPorts,
   PlannedRun,
@@ -276,19 +277,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     );
   }
 
-  readonly runs: MetalRunsPort = {
-    plan: async (input) => this.#plan(input),
-    read: async (runId) => this.#facts(runId),
-    standing: async (runId) => ({ remains: this.#remains(runId), deployed: this.#run(runId).deployed }),
-    createBatch: async (runId) => {
-      const run = this.#run(runId);
-      if (run.plan.kind === 'inspect') return null;
-      run.batchId = `b-${runId}`;
-      return { batchId: run.batchId, held: this.approval.held, notAfter: Date.now() + 86_400_000 };
-    },
-    record: async (row) => {
-      this.steps.push(row);
-    },
+  readonly keys: MetalKeysPort = {
     openBootEntry: async ({ runId, attempt, expiresAt }) => {
       const run = this.#run(runId);
       if (run.entry?.attempt !== attempt)
@@ -304,11 +293,6 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
         };
       return run.entry as BootEntry;
     },
-    closeBoots: async (runId) => {
-      this.closedBoots.push(runId);
-      const run = this.#run(runId);
-      if (run.entry !== null) run.entry = { ...run.entry, closed: true };
-    },
     openProvisionedJoin: async (runId) => ({ joinRef: `secret://run/${runId}/join` }),
     recordEvidence: async ({ runId, kind }) => {
       this.before(`evidence ${kind}`);
@@ -316,6 +300,28 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       if (kind === 'erase') run.wiped = true;
       else run.deployed = true;
       return { complete: true, summary: `${kind} proven` };
+    },
+    storeNextCredential: async (runId) => ({ nextRef: `secret://bmc/${this.#run(runId).plan.machineId}/next` }),
+    adoptCredential: async (runId) => void this.adopted.push(runId),
+  };
+
+  readonly runs: MetalRunsPort = {
+    plan: async (input) => this.#plan(input),
+    read: async (runId) => this.#facts(runId),
+    standing: async (runId) => ({ remains: this.#remains(runId), deployed: this.#run(runId).deployed }),
+    createBatch: async (runId) => {
+      const run = this.#run(runId);
+      if (run.plan.kind === 'inspect') return null;
+      run.batchId = `b-${runId}`;
+      return { batchId: run.batchId, held: this.approval.held, notAfter: Date.now() + 86_400_000 };
+    },
+    record: async (row) => {
+      this.steps.push(row);
+    },
+    closeBoots: async (runId) => {
+      this.closedBoots.push(runId);
+      const run = this.#run(runId);
+      if (run.entry !== null) run.entry = { ...run.entry, closed: true };
     },
     recordInventory: async () => ({ summary: 'read' }),
     recordDisks: async () => {
@@ -329,10 +335,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       this.identitiesEnded.push(runId);
       return { summary: 'ended' };
     },
-    storeNextCredential: async (runId) => ({ nextRef: `secret://bmc/${this.#run(runId).plan.machineId}/next` }),
-    adoptCredential: async (runId) => void this.adopted.push(runId),
     finish: async (input) => this.#finish(input),
-    quarantine: async ({ machineId, reason }) => this.quarantine(machineId, reason),
     recordMessage: async (message) => void this.messages.push(message),
     places: async (ids) => ids.map((machineId) => ({ machineId, rack: `r${Number(machineId.slice(1)) % 4}`, siteId: 's1' })),
   };

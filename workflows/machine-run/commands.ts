@@ -2,6 +2,7 @@
 import { isCancellation, proxyActivities, sleep, workflowInfo } from '@temporalio/workflow';
 import type { MetalControlActivities, Observed } from '../../activities/metal-control.ts';
 import type { ObservationName } from '../../activities/metal-observations.ts';
+import type { ProofName } from '../../activities/metal-proofs.ts';
 import type { ActEnd, MetalSigningActivities } from '../../activities/metal-signing.ts';
 import { actCommandId, actOf, runPrefix } from '../../domain/metal/acts.ts';
 import { second } from '../../domain/time.ts';
@@ -12,6 +13,7 @@ import { type Line, show } from './line.ts';
 import type { PlannedAct } from './table.ts';
 
 const { observeMachine } = proxyActivities<MetalControlActivities>(onControl);
+const { proveMachine } = proxyActivities<MetalSigningActivities>(onSigning);
 /** The relay heartbeats while whoever has the command is connected; a silent one costs the next attempt, which looks. */
 const { actOnMachine } = proxyActivities<MetalSigningActivities>({
   ...onSigning,
@@ -99,12 +101,16 @@ function readEnd(value: unknown): ActEnd {
   };
 }
 
+const isProof = (what: ObservationName | ProofName): what is ProofName => what === 'wiped' || what === 'deployed';
+
 /** @param forMs from the first look on */
-export async function look(line: Line, what: ObservationName, forMs: number): Promise<Observed> {
+export async function look(line: Line, what: ObservationName | ProofName, forMs: number): Promise<Observed> {
   const { run } = line;
-  const seen: unknown = await observeMachine.executeWithOptions({ summary: `${run.scope.saying} (${run.input.machineId})` }, [
-    { runId: run.runId, what, sent: { ...run.sent }, records: run.takeUnwritten(), patienceMs: forMs },
-  ]);
+  const options = { summary: `${run.scope.saying} (${run.input.machineId})` };
+  const input = { runId: run.runId, sent: { ...run.sent }, records: run.takeUnwritten(), patienceMs: forMs };
+  const seen: unknown = isProof(what)
+    ? await proveMachine.executeWithOptions(options, [{ ...input, what }])
+    : await observeMachine.executeWithOptions(options, [{ ...input, what }]);
   const { kind, detail, reason } = isRecord(seen) ? seen : {};
   const text = typeof detail === 'string' ? clip(detail, 600) : '';
   if (kind === 'reached' || kind === 'late') return { kind, detail: text };

@@ -15,6 +15,8 @@
  */
 import type { ChangeName } from '../../activities/metal-control.ts';
 import type { ObservationName } from '../../activities/metal-observations.ts';
+import type { ProofName } from '../../activities/metal-proofs.ts';
+import type { CredentialChange } from '../../activities/metal-signing.ts';
 import type { ActName } from '../../domain/metal/acts.ts';
 import type { ActionPurpose } from '../../domain/metal/plan.ts';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
@@ -43,8 +45,8 @@ export interface StoryStep {
   /** The same in words. */
   readonly saying: string;
   readonly acts?: (run: MachineRun) => readonly PlannedAct[];
-  readonly change?: ChangeName;
-  readonly observe?: ObservationName;
+  readonly change?: ChangeName | CredentialChange;
+  readonly observe?: ObservationName | ProofName;
   /** How long the observation waits; default: the step's deadline. */
   readonly patienceMs?: (run: MachineRun) => number;
   /** Once, when nothing was observed in time. */

@@ -1,14 +1,16 @@
 /** How a run takes one step of its table: act, see, a second chance, a hold; cut short by an operator's word at any point. */
 import { condition, proxyActivities } from '@temporalio/workflow';
 import type { MetalControlActivities, Observed } from '../../activities/metal-control.ts';
+import type { MetalSigningActivities } from '../../activities/metal-signing.ts';
 import { hour, minute } from '../../domain/time.ts';
-import { onControl } from '../shared/activity-options.ts';
+import { onControl, onSigning } from '../shared/activity-options.ts';
 import { findRefusal } from '../shared/failures.ts';
 import { bad, look, type StepOutcome, sendAll } from './commands.ts';
 import { enterPhase, enterStep, interruptible, type Line, RunStopped, show } from './line.ts';
 import type { SecondChance, StoryStep } from './table.ts';
 
 const { changeMachine } = proxyActivities<MetalControlActivities>(onControl);
+const { changeCredential } = proxyActivities<MetalSigningActivities>(onSigning);
 
 /** How long a failed step is held for an operator, who may have checked: then the run has failed, and says of what. */
 export const heldForMs = hour;
@@ -140,9 +142,12 @@ async function explain(line: Line, step: StoryStep, seen: Observed): Promise<Ext
 
 async function change({ run }: Line, what: NonNullable<StoryStep['change']>): Promise<StepOutcome> {
   try {
-    const { detail } = await changeMachine.executeWithOptions({ summary: `${what} of ${run.input.machineId}` }, [
-      { runId: run.runId, change: what, records: run.takeUnwritten() },
-    ]);
+    const options = { summary: `${what} of ${run.input.machineId}` };
+    const input = { runId: run.runId, records: run.takeUnwritten() };
+    const { detail } =
+      what === 'store-next' || what === 'adopt'
+        ? await changeCredential.executeWithOptions(options, [{ ...input, change: what }])
+        : await changeMachine.executeWithOptions(options, [{ ...input, change: what }]);
     return { ok: true, detail };
   } catch (error) {
     const refusal = findRefusal(error);
