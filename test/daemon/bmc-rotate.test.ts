@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createCredentialBroker, memoryRefusals, nextTryMs } from '../../daemon/site/bmc/credential-broker.ts';
+import { openRefusals, refusalsPath } from '../../daemon/site/bmc/refusals-file.ts';
 import { hour } from '../../domain/time.ts';
 import { site } from '../../proto/index.ts';
 import type { FakeBmc, FaultScript } from '../fakes/bmc/server.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { account, credentialRef, nextRef, setBmcStage, valueOf } from './bmc-stage.ts';
 
 type Result = site.BmcRotateResult;
@@ -166,6 +169,26 @@ describe('bmc.rotate', () => {
     await broker.beforeLogin('b');
     await broker.loggedIn();
     await broker.beforeLogin('a');
+  });
+
+  it('M39 what was refused is counted on after a restart, and the file shows no password', async () => {
+    const folder = scratchFolder();
+    const bmc = await stage.bmcWith({ lockoutThreshold: 3 });
+    bmc.state.password = 'somebody-changed-it';
+    for (let starts = 0; starts < 4; starts += 1) {
+      const handlers = stage.handlers({ refusals: await openRefusals(folder) });
+      await assert.rejects(stage.perform('bmc.inventory', bmc, { handlers }), { code: 'UNAUTHENTICATED' });
+    }
+    assert.deepEqual([bmc.effects.loginsFailed, logins(bmc)], [1, 1]);
+    const text = readFileSync(refusalsPath(folder), 'utf8');
+    assert.ok(!text.includes(account.password) && text.includes(bmc.address));
+    writeFileSync(refusalsPath(folder), text.slice(0, 40));
+    await assert.rejects(openRefusals(folder), { code: 'DATA_CORRUPT' });
+    bmc.state.password = account.password;
+    const other = scratchFolder();
+    await stage.perform('bmc.inventory', bmc, { handlers: stage.handlers({ refusals: await openRefusals(other) }) });
+    assert.deepEqual(await (await openRefusals(other)).load(bmc.address), [], 'a right login forgets');
+    removeScratchFolders();
   });
 
   it('refuses what the controller would cut or refuse before anything is sent, and never shows a password', async () => {

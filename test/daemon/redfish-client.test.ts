@@ -157,7 +157,7 @@ describe('a controller that is broken or hostile', () => {
     let failed = 0;
     for (let n = 0; n < 1000; n += 1) {
       const kind = n % 3 === 0 ? 'bmc.boot' : 'bmc.power';
-      const payload = kind === 'bmc.boot' ? { target: site.BootTarget.NETWORK } : n % 2 === 0 ? on.payload : off.payload;
+      const payload = kind === 'bmc.boot' ? { target: site.BootTarget.NETWORK } : n % 10 === 0 ? off.payload : on.payload;
       await stage.perform(kind, bmc, { payload, handlers, how: 'recover' }).catch(() => {
         failed += 1;
         // Two logins whose answers were lost stop for an hour.
