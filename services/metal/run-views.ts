@@ -86,3 +86,19 @@ async function commandsOf(db: Reader, prefix: string): Promise<RunCommand[]> {
     ...(row.at === null ? {} : { progress: toProgress(row) }),
   }));
 }
+
+export interface RunDocument {
+  readonly kind: 'erase' | 'deploy';
+  readonly commandId: string;
+  readonly body: Uint8Array;
+  readonly signature: Uint8Array;
+}
+
+/** What ramdisks signed in a run, in the order of time. */
+export const evidenceOf = (db: Reader, runId: string): Promise<RunDocument[]> =>
+  db.query<RunDocument>(
+    {
+      text: `select kind, command_id as "commandId", body, signature from metal_evidence where run_id = $1 order by finished_at, id`,
+    },
+    [runId],
+  );

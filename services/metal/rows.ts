@@ -1,0 +1,81 @@
+/** Machines as they are shown: one statement for a page, one for each part of a machine's details. */
+import type { MachineState } from '../../domain/metal/life-cycle.ts';
+import type { Executor } from '../../drizzle/client.ts';
+import { unknownMachine } from './refusals.ts';
+import { runColumns, runSummary, type StoredRun } from './stored-run.ts';
+import type { BmcView, MachineView, PowerState } from './types.ts';
+
+interface Row extends Omit<MachineView, 'bmc' | 'run' | 'state' | 'power'> {
+  readonly state: MachineState;
+  readonly power: PowerState;
+  readonly address: string | null;
+  readonly systemId: string | null;
+  readonly credentialRef: string | null;
+  readonly pinSha256: string | null;
+  readonly bmcProfile: BmcView['profile'] | null;
+}
+
+const select = `select m.id, m.site_id as "siteId", m.rack, n.tenant_id as "tenantId", m.state, m.state_since as "stateSince",
+    m.state_reason as "stateReason", m.generation, m.manufacturer, m.model, m.memory_bytes as "memoryBytes", m.processors,
+    m.profile_name as "profileName", m.power, m.power_at as "powerAt", m.inspected_at as "inspectedAt", m.created_at as "createdAt",
+    m.created_by as "createdBy", b.address, b.system_id as "systemId", b.credential_ref as "credentialRef", b.pin_sha256 as "pinSha256",
+    b.profile as "bmcProfile"
+  from machines m join nodes n on n.id = m.id left join machine_bmcs b on b.machine_id = m.id`;
+
+const openRuns = {
+  name: 'machines-open-runs',
+  text: `select ${runColumns} from metal_runs r where r.machine_id = any($1::text[]) and r.state = 'open'`,
+};
+
+async function viewsOf(db: Executor, rows: readonly Row[]): Promise<MachineView[]> {
+  const runs = rows.length === 0 ? [] : await db.query<StoredRun>(openRuns, [rows.map(({ id }) => id)]);
+  const byMachine = new Map(runs.map((run) => [run.machineId, runSummary(run)]));
+  return rows.map(({ address, systemId, credentialRef, pinSha256, bmcProfile, ...machine }) => ({
+    ...machine,
+    bmc: { address: address ?? '', systemId: systemId ?? '', credentialRef: credentialRef ?? '', pinSha256, profile: bmcProfile ?? {} },
+    run: byMachine.get(machine.id) ?? null,
+  }));
+}
+
+const page = {
+  name: 'machines-page',
+  text: `${select} where m.id > $1 and ($2::text is null or m.state = $2) and ($3::text is null or m.site_id = $3)
+           and ($4::text is null or m.rack = $4) and ($5::text[] is null or n.tenant_id = any($5)) and ($2 = 'deleted' or m.state <> 'deleted')
+         order by m.id limit $6`,
+};
+
+export interface MachineQuery {
+  readonly after?: string | undefined;
+  readonly limit: number;
+  readonly state?: MachineState | undefined;
+  readonly siteId?: string | undefined;
+  readonly rack?: string | undefined;
+  readonly tenants?: readonly string[] | 'all';
+}
+
+/** Machines behind `after` in the order of their ids; deleted ones only when they are asked for. */
+export async function listMachines(
+  db: Executor,
+  { after = '', limit, state, siteId, rack, tenants = 'all' }: MachineQuery,
+): Promise<MachineView[]> {
+  const values = [after, state ?? null, siteId ?? null, rack ?? null, tenants === 'all' ? null : tenants, limit];
+  return viewsOf(db, await db.query<Row>(page, values));
+}
+
+const one = { name: 'machines-one', text: `${select} where m.id = $1 and ($2::text[] is null or n.tenant_id = any($2))` };
+
+/** @throws NOT_FOUND, for a stranger's machine too */
+export async function getMachine(db: Executor, machineId: string, tenants: readonly string[] | 'all' = 'all'): Promise<MachineView> {
+  const [view] = await viewsOf(db, await db.query<Row>(one, [machineId, tenants === 'all' ? null : tenants]));
+  if (view === undefined) throw unknownMachine(machineId);
+  return view;
+}
+
+const places = {
+  name: 'machines-places',
+  text: `select id as "machineId", rack, site_id as "siteId" from machines where id = any($1::text[]) and state <> 'deleted' order by id`,
+};
+
+/** Rack and site of each; one that is unknown is not in the answer. */
+export const placesOf = (db: Executor, machineIds: readonly string[]): Promise<{ machineId: string; rack: string; siteId: string }[]> =>
+  db.query(places, [machineIds]);
