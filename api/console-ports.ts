@@ -5,16 +5,39 @@ import type { Identity } from './identity.ts';
 import type { OperatorPorts } from './ports.ts';
 import { assertPermission, type Principal } from './principal.ts';
 
-export const createConsolePorts = (identity: Identity, { batches, now }: Pick<OperatorPorts, 'batches' | 'now'>): ConsolePorts => ({
+export const createConsolePorts = (
+  identity: Identity,
+  { batches, machines, now }: Pick<OperatorPorts, 'batches' | 'machines' | 'now'>,
+): ConsolePorts => ({
   now,
   async authenticate(bearer) {
     const principal = await identity.authenticate(`Bearer ${bearer}`);
     assertPermission(principal, 'batches.read');
-    return readerOf(principal, batches);
+    return { ...readerOf(principal, batches), ...machinesOf(principal, machines) };
   },
 });
 
-const readerOf = (principal: Principal, batches: OperatorPorts['batches']): ConsoleReader => ({
+type MachineReader = Pick<ConsoleReader, 'listMachines' | 'getMachine'>;
+
+function machinesOf(principal: Principal, machines: OperatorPorts['machines']): MachineReader {
+  const mayRead = (): void => assertPermission(principal, 'machines.read');
+  return {
+    async listMachines({ state, limit }) {
+      mayRead();
+      const found = await machines.list(principal, { after: '', limit, ...(state === null ? {} : { state }) });
+      return { machines: found, counts: await machines.counts(principal) };
+    },
+    async getMachine(id, runId) {
+      mayRead();
+      const machine = await machines.get(principal, id);
+      const shown = runId ?? machine.runs[0]?.id ?? null;
+      const run = shown === null ? null : await machines.run(principal, shown);
+      return { machine, run: run?.machineId === id ? run : null };
+    },
+  };
+}
+
+const readerOf = (principal: Principal, batches: OperatorPorts['batches']): Omit<ConsoleReader, keyof MachineReader> => ({
   name: principal.name,
   listBatches: async (limit) =>
     (await batches.list(principal, { after: '', limit })).map((batch) => ({ ...batch, proposedBy: batch.proposedBy ?? null })),

@@ -28,6 +28,7 @@ import { createConsolePorts } from './console-ports.ts';
 import { createIdentity } from './identity.ts';
 import { createInternalListener, setListenerTls } from './internal.ts';
 import { type KeyKeeper, startKeyKeeper } from './key-keeper.ts';
+import { createMetalWorkflows } from './metal-workflows.ts';
 import { createApiMetrics } from './metrics.ts';
 import { createOperatorApp } from './operator.ts';
 import { createOperatorPorts } from './operator-ports.ts';
@@ -71,7 +72,8 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
   if (workload !== null && (await ensureWorkloadKeys(db, workload)))
     log.info({ issuer: workload.issuer }, 'workload issuer got its first key');
   const batchWorkflows = createBatchWorkflows(async () => temporal.client);
-  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, batchWorkflows, gateway, workload, log, now });
+  const metalWorkflows = createMetalWorkflows(async () => temporal.client);
+  const ports = createOperatorPorts({ db, bundle: keys.current, workflows, batchWorkflows, metalWorkflows, gateway, workload, log, now });
   const identity = createIdentity({ bearer: config.operator.bearer, oidc: config.oidc });
   const health = createHealth({ process: 'api' });
   const metrics = createApiMetrics(health.registry, ports.reads.getTrust);

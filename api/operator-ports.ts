@@ -15,6 +15,8 @@ import type { WorkloadSettings } from '../services/workload-keys.ts';
 import * as workloadKeys from '../services/workload-keys.ts';
 import { createOperatorBatches, createOperatorTenants } from './batch-ports.ts';
 import type { BatchWorkflows } from './batch-workflows.ts';
+import type { MetalWorkflows } from './metal-workflows.ts';
+import { createOperatorMachines } from './operator-machines.ts';
 import type { OperatorPorts, OperatorWorkflows, OperatorWorkload, TokenRequest } from './ports.ts';
 
 export interface OperatorPortsOptions {
@@ -22,6 +24,7 @@ export interface OperatorPortsOptions {
   readonly bundle: () => PkiBundle;
   readonly workflows: OperatorWorkflows;
   readonly batchWorkflows: BatchWorkflows;
+  readonly metalWorkflows: MetalWorkflows;
   readonly log: Pick<Log, 'warn'>;
   /** What daemons are told to dial; undefined: tokens come without the join string. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
@@ -43,6 +46,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       trustDomain: () => bundle().trustDomain,
     }),
     tenants: createOperatorTenants({ db, now }),
+    machines: createOperatorMachines({ db, bundle, workflows: options.metalWorkflows, now }),
     auditKey: () => auditKeyOf(bundle()),
     reads: {
       listNodes: (page) => reads.listNodes(db, { ...page, now: now() }),

@@ -20,8 +20,10 @@ import { problemType, toProblem } from './problem.ts';
 import type { Route } from './route.ts';
 import { batchRoutes } from './routes/batches.ts';
 import { commandRoutes } from './routes/commands.ts';
+import { machineRoutes } from './routes/machines.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { overviewRoutes } from './routes/overview.ts';
+import { siteRoutes } from './routes/sites.ts';
 import { sshRoutes } from './routes/ssh.ts';
 import { tenantRoutes } from './routes/tenants.ts';
 import { tokenRoutes } from './routes/tokens.ts';
@@ -52,6 +54,8 @@ export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...commandRoutes(ports),
   ...batchRoutes(ports),
   ...tenantRoutes(ports),
+  ...machineRoutes(ports),
+  ...siteRoutes(ports),
   ...overviewRoutes(ports),
   ...workloadRoutes(ports),
 ];

@@ -11,6 +11,9 @@ export const permissions = Object.freeze([
   'batches.cancel',
   'commands.read',
   'commands.run',
+  'machines.read',
+  /** Add, inspect, provision, retire, steer: what a run may destroy takes the approvers besides. */
+  'machines.operate',
   /** Everything that is not a tenant's: nodes, tokens, trust, rotations, the trail. Needs all tenants besides. */
   'deployment.operate',
 ] as const);

@@ -34,8 +34,12 @@ export interface OperatorClient {
 
 const answerWithinMs = 30_000;
 
-export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer'>): OperatorClient {
-  const call = async <T>(method: 'GET' | 'POST', path: string, body?: unknown): Promise<T> => {
+/** One call to the api. @throws what it refuses; UNAVAILABLE */
+export type ApiCall = <T>(method: 'GET' | 'POST', path: string, body?: unknown) => Promise<T>;
+
+export const createApiCall =
+  (settings: Pick<Settings, 'apiUrl' | 'bearer'>): ApiCall =>
+  async <T>(method: 'GET' | 'POST', path: string, body?: unknown): Promise<T> => {
     const url = new URL(path, settings.apiUrl());
     const headers = { authorization: `Bearer ${settings.bearer()}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
     const response = await reach(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
@@ -48,6 +52,9 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
       })
     );
   };
+
+export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer'>): OperatorClient {
+  const call = createApiCall(settings);
   const id = encodeURIComponent;
   return {
     listNodes: (query) => call('GET', `/v1/nodes?${toQuery(query)}`),

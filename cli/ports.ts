@@ -8,6 +8,7 @@ import { createOperatorClient, type OperatorClient } from './api-client.ts';
 import { type BatchClient, createBatchClient } from './batch/client.ts';
 import type { Finding } from './doctor/finding.ts';
 import type { CliIo } from './io.ts';
+import { createMachineClient, type MachineClient } from './machines/client.ts';
 import type { AnyRotationPort } from './rotation-port.ts';
 import { commandRoot, type RotationTarget } from './rotation-target.ts';
 import { createSettings, type Settings } from './settings.ts';
@@ -18,6 +19,7 @@ export interface Ports {
   api(): OperatorClient;
   /** The api as approvers see it: nothing it answers is believed. */
   batches(): BatchClient;
+  machines(): MachineClient;
   /** Of the command root unless another is named. The caller closes it. @throws UNAVAILABLE when Temporal does not answer */
   rotation(target?: RotationTarget): Promise<AnyRotationPort>;
   /** Everything doctor finds; never fails because something is down. */
@@ -37,6 +39,7 @@ export function createPorts(io: CliIo): Ports {
     settings,
     api: () => createOperatorClient(settings),
     batches: () => createBatchClient(settings),
+    machines: () => createMachineClient(settings),
     rotation: async (target) => (await import('./temporal-rotation.ts')).connectAnyRotation(settings.temporalEnv(), target ?? commandRoot),
     examine: async (pki) =>
       (await import('./doctor/examine.ts')).examine({ settings, pki, nodeVersion: process.versions.node, env: io.env, now: io.now }),

@@ -21,7 +21,7 @@ ${refreshSeconds === null ? null : html`<meta http-equiv="refresh" content="${re
 <link rel="stylesheet" href="/console/style.css">
 </head>
 <body>
-<header><a href="/console">Better Compute</a><nav><a href="/console">Batches</a></nav>${who === null ? null : html`<span class="who">${who}</span>`}</header>
+<header><a href="/console">Better Compute</a><nav><a href="/console">Batches</a> <a href="/console/machines">Machines</a></nav>${who === null ? null : html`<span class="who">${who}</span>`}</header>
 <main>
 ${body}
 </main>
@@ -29,6 +29,9 @@ ${body}
 </body>
 </html>
 `.html;
+
+/** Widths in twentieths: the policy of the pages allows no style but this sheet. */
+const shares = Array.from({ length: 21 }, (_, at) => `.w${at} { width: ${at * 5}%; }`).join(' ');
 
 export const styleSheet = `
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --paper: #fff; --wash: #f6f8fa; --warn: #9a6700; --warn-wash: #fff8c5;
@@ -49,8 +52,15 @@ td.k { white-space: nowrap; } td.k code { overflow-wrap: normal; }
 .reason { white-space: pre-wrap; overflow-wrap: anywhere; border-left: 3px solid var(--line); padding: .2rem .8rem; margin: .8rem 0; }
 .warning { background: var(--warn-wash); border: 1px solid var(--warn); border-radius: 6px; padding: .6rem .8rem; margin: .8rem 0; overflow-wrap: anywhere; }
 .state { display: inline-block; padding: 0 .6rem; border-radius: 1rem; border: 1px solid currentColor; font-size: .85rem; }
-.state.pending { color: var(--warn); } .state.approved { color: var(--good); } .state.cancelled, .state.expired { color: var(--bad); } .muted { color: var(--soft); }
+.state.pending, .state.inspecting, .state.retiring { color: var(--warn); } .state.approved, .state.provisioned, .state.available { color: var(--good); }
+.state.provisioning { color: var(--busy); } .state.cancelled, .state.expired, .state.quarantined { color: var(--bad); } .muted { color: var(--soft); }
 progress { width: 100%; height: .7rem; accent-color: var(--busy); } .share { white-space: nowrap; } .share progress { width: 8rem; vertical-align: middle; margin-right: .5rem; }
+.bar { display: flex; gap: 2px; height: 1rem; margin: .8rem 0; } .bar .part { height: 100%; flex-grow: 0; }
+.lane { width: 38%; white-space: nowrap; font-size: 0; } .lane span { display: inline-block; height: .8rem; margin-top: .35rem; vertical-align: top; }
+.part { background: var(--soft); border-radius: 3px; } .part.done, .part.available, .part.provisioned { background: var(--good); }
+.part.started, .part.provisioning, .part.inspecting { background: var(--busy); } .part.failed, .part.quarantined { background: var(--bad); }
+.part.retiring { background: var(--warn); } .part.skipped, .part.registered, .part.retired { background: var(--line); }
+${shares}
 form { display: flex; gap: .6rem; align-items: end; } label { display: grid; gap: .2rem; } input { font: inherit; padding: .35rem .5rem; width: 24rem; max-width: 100%; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } table { display: block; overflow-x: auto; } header { flex-wrap: wrap; } }
 button { font: inherit; padding: .35rem 1rem; } .problem { color: var(--bad); }

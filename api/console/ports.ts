@@ -1,4 +1,12 @@
 /** What the console reads. Its router knows no database and no identity provider. */
+import type { z } from 'zod';
+import type { MachineState } from '../../domain/metal/life-cycle.ts';
+import type * as metal from '../metal-schemas.ts';
+
+export type MachineRow = z.output<typeof metal.machine>;
+export type MachineOnPage = z.output<typeof metal.machineDetail>;
+export type RunOnPage = z.output<typeof metal.run>;
+export type FleetCount = z.output<typeof metal.machineCounts>['counts'][number];
 
 /** A batch as the pages show it. */
 export interface BatchOnPage {
@@ -48,6 +56,13 @@ export interface ConsoleReader {
   listBatches(limit: number): Promise<readonly BatchSummary[]>;
   /** @throws NOT_FOUND for a batch that is not there, or not the reader's to see */
   getBatch(id: string): Promise<{ readonly batch: BatchOnPage; readonly overview: BatchOverview }>;
+  /** In order of id, of the tenants that the reader may see. @throws PERMISSION_DENIED */
+  listMachines(page: { readonly state: MachineState | null; readonly limit: number }): Promise<{
+    readonly machines: readonly MachineRow[];
+    readonly counts: readonly FleetCount[];
+  }>;
+  /** With the run that is named, else the newest. @throws NOT_FOUND, PERMISSION_DENIED */
+  getMachine(id: string, runId: string | null): Promise<{ readonly machine: MachineOnPage; readonly run: RunOnPage | null }>;
 }
 
 export interface ConsolePorts {

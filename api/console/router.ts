@@ -7,10 +7,12 @@
  */
 import express, { type Request, type Response, Router } from 'express';
 import { ControlError } from '../../domain/errors.ts';
+import { isMachineState } from '../../domain/metal/life-cycle.ts';
 import { toProblem } from '../problem.ts';
 import { renderBatch, renderBatches, renderLogin } from './batch-page.ts';
 import { type Html, html } from './html.ts';
 import { renderPage, styleSheet } from './layout.ts';
+import { renderMachine, renderMachines } from './machine-page.ts';
 import type { ConsolePorts, ConsoleReader } from './ports.ts';
 
 const cookieName = 'bc_console';
@@ -39,6 +41,24 @@ export function createConsoleRouter(ports: ConsolePorts): Router {
       const id = String(request.params['id']);
       const { batch, overview } = await reader.getBatch(id);
       return { title: `Batch ${id}`, body: renderBatch(batch, overview, ports.now()) };
+    }),
+  );
+  router.get(
+    '/machines',
+    signedIn(ports, async (reader, request) => {
+      const asked = request.query['state'];
+      const state = isMachineState(asked) ? asked : null;
+      const { machines, counts } = await reader.listMachines({ state, limit: listed });
+      return { title: 'Machines', body: renderMachines(machines, counts, { now: ports.now(), state }) };
+    }),
+  );
+  router.get(
+    '/machines/:id',
+    signedIn(ports, async (reader, request) => {
+      const id = String(request.params['id']);
+      const asked = request.query['run'];
+      const { machine, run } = await reader.getMachine(id, typeof asked === 'string' ? asked : null);
+      return { title: `Machine ${id}`, body: renderMachine(machine, run, ports.now()) };
     }),
   );
   return router;

@@ -21,12 +21,22 @@ export interface BatchApi {
   readonly nudged: string[];
   readonly commandsAsked: unknown[];
   readonly rebootsAsked: unknown[];
+  readonly metalAsked: [string, unknown][];
+  /** What a run answers to words; null: they wait for a worker. */
+  readonly steering: { refuses: Error | null };
   sign(claims: Record<string, unknown>, over?: { audience?: string; issuer?: string; expiresIn?: string }): Promise<string>;
   close(): Promise<void>;
 }
 
 export async function startBatchApi(db: Database): Promise<BatchApi> {
-  const remembered = { started: [] as string[], nudged: [] as string[], commandsAsked: [] as unknown[], rebootsAsked: [] as unknown[] };
+  const remembered = {
+    started: [] as string[],
+    nudged: [] as string[],
+    commandsAsked: [] as unknown[],
+    rebootsAsked: [] as unknown[],
+    metalAsked: [] as [string, unknown][],
+    steering: { refuses: null as Error | null },
+  };
   const { publicKey, privateKey } = await generateKeyPair('ES256');
   const jwks = `${scratchFolder()}/jwks.json`;
   writeFileSync(jwks, JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256' }] }));
@@ -51,6 +61,22 @@ export async function startBatchApi(db: Database): Promise<BatchApi> {
     batchWorkflows: {
       start: async (id) => void remembered.started.push(id),
       nudge: async (id) => void remembered.nudged.push(id),
+    },
+    metalWorkflows: {
+      start: async (kind, order) => {
+        remembered.metalAsked.push([kind, order]);
+        return { workflowId: `machine/${order.machineId}/${kind}`, runId: 'r' };
+      },
+      steer: async (workflowId, what, said) => {
+        remembered.metalAsked.push([what, { workflowId, ...said }]);
+        if (remembered.steering.refuses !== null) throw remembered.steering.refuses;
+        return null;
+      },
+      status: async () => null,
+      startReimage: async (input) => {
+        remembered.metalAsked.push(['reimage', input]);
+        return { workflowId: `fleet/${input.run}/reimage`, runId: 'r' };
+      },
     },
     gateway: { url: undefined, name: undefined },
     workload: null,

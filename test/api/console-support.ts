@@ -6,6 +6,7 @@ import express from 'express';
 import type { BatchOnPage, BatchOverview, ConsolePorts } from '../../api/console/ports.ts';
 import { createConsoleRouter } from '../../api/console/router.ts';
 import { ControlError } from '../../domain/errors.ts';
+import { aMachine, aWipedMachine, type ShownMachine } from './machine-support.ts';
 
 export const bearer = 'the-bearer-of-an-operator';
 export const now = Date.UTC(2026, 10, 30, 9, 0);
@@ -41,6 +42,20 @@ export const overview: BatchOverview = {
   ],
 };
 
+/** A few of each state, at two sites. */
+export const someMachines = (): ShownMachine[] => [
+  aWipedMachine().machine,
+  ...Array.from({ length: 9 }, (_, at) =>
+    aMachine(`gpu-01${20 + at}`, { state: 'provisioned', profileName: 'gpu-worker', power: 'on', connected: true }),
+  ),
+  ...Array.from({ length: 4 }, (_, at) => aMachine(`gpu-02${10 + at}`, { siteId: 'osl-2', rack: `r${at + 1}` })),
+  aMachine('gpu-0301', {
+    siteId: 'osl-2',
+    state: 'quarantined',
+    stateReason: 'dirty: the wipe of serial S6CKNT0X failed (nvme format: status 1)',
+  }),
+];
+
 export interface ConsoleWorld {
   readonly url: string;
   /** Signs in and returns the cookie. */
@@ -48,7 +63,10 @@ export interface ConsoleWorld {
   close(): Promise<void>;
 }
 
-export async function startConsole(shown: readonly BatchOnPage[] = [batch]): Promise<ConsoleWorld> {
+export async function startConsole(
+  shown: readonly BatchOnPage[] = [batch],
+  fleet: readonly ShownMachine[] = someMachines(),
+): Promise<ConsoleWorld> {
   const ports: ConsolePorts = {
     now: () => now,
     async authenticate(given) {
@@ -60,6 +78,20 @@ export async function startConsole(shown: readonly BatchOnPage[] = [batch]): Pro
           const found = shown.find((one) => one.id === id);
           if (found === undefined) throw new ControlError('NOT_FOUND', `no batch is called ${id}`);
           return { batch: found, overview };
+        },
+        listMachines: async ({ state }) => {
+          const machines = fleet.filter((machine) => state === null || machine.state === state);
+          const counts = [...new Set(fleet.map((one) => `${one.siteId} ${one.state}`))].map((key) => {
+            const here = fleet.filter((one) => `${one.siteId} ${one.state}` === key);
+            return { siteId: here[0]?.siteId ?? '', state: here[0]?.state ?? 'registered', machines: here.length };
+          });
+          return { machines, counts };
+        },
+        async getMachine(id, runId) {
+          const found = fleet.find((one) => one.id === id);
+          if (found === undefined) throw new ControlError('NOT_FOUND', `no machine is called ${id}`);
+          const shownRun = found.runs.find((one) => one.id === (runId ?? found.runs[0]?.id));
+          return { machine: found, run: shownRun === undefined ? null : ({ ...aWipedMachine().run, ...shownRun } as never) };
         },
       };
     },

@@ -11,6 +11,7 @@ import type { SshCertificateView } from '../../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
 import type { TenantView } from '../../services/tenants.ts';
 import { viewsOf } from '../../services/workload-keys.ts';
+import { createFakeMachines, type FakeMachines, machinePortsOf } from './machine-support.ts';
 
 export const now = Date.UTC(2030, 0, 1, 12);
 export const bearer = 'b'.repeat(43);
@@ -68,6 +69,7 @@ export interface FakeDeployment {
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
   readonly rebootsAsked: (RebootRequest & { unique: string })[];
   readonly tenants: TenantView[];
+  readonly metal: FakeMachines;
   /** null: no issuer is configured. */
   workload: WorkloadIssuer | null;
 }
@@ -90,6 +92,7 @@ export const createDeployment = (): FakeDeployment => ({
   commandsAsked: [],
   rebootsAsked: [],
   tenants: [],
+  metal: createFakeMachines(),
   workload: null,
 });
 
@@ -162,6 +165,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
     },
     workload: workloadPort(deployment),
+    machines: machinePortsOf(deployment.metal),
     batches: batchesNotHere,
     tenants: {
       create: async ({ id }) => void deployment.tenants.push({ id, createdAt: now, deletedAt: null, nodes: 0 }),
