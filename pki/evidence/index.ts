@@ -1,5 +1,4 @@
 /** Evidence about the disks of machines; metal-evidence.ts says what holds. */
-export { encodeMetalEvidenceFile, parseMetalEvidenceFile } from './evidence-file.ts';
 export {
   type MetalEvidenceKind,
   type SignedMetalEvidence,
@@ -8,3 +7,5 @@ export {
   type VerifyMetalEvidenceOptions,
   verifyMetalEvidence,
 } from './metal-evidence.ts';
+export { encodeMetalEvidenceFile, type MetalEvidenceFile, parseMetalEvidenceFile } from './metal-evidence-file.ts';
+export { judgeMetalEvidence, type MetalEvidencePin, type MetalEvidenceVerdict } from './metal-evidence-verdict.ts';

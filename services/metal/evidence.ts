@@ -14,7 +14,7 @@ import {
 } from '../../pki/evidence/index.ts';
 import { appendAudit } from '../audit.ts';
 import { commandPrefix, getRun, type StoredRun } from './stored-run.ts';
-import type { EvidenceKind, EvidenceView } from './types.ts';
+import type { EvidenceKind } from './types.ts';
 
 export interface EvidenceInput {
   readonly runId: string;
@@ -188,16 +188,3 @@ function summaryOf(verified: VerifiedMetalEvidence): string {
   );
   return `${disks.length} disk(s) erased: ${each.join(', ')}${kept.length === 0 ? '' : `; ${kept.length} kept as asked`}`;
 }
-
-const evidenceOf = {
-  name: 'metal-evidence-list',
-  text: `select id, run_id as "runId", kind, command_id as "commandId", complete, signer_serial as "signerSerial", finished_at as "finishedAt",
-           recorded_at as "recordedAt", body, signature
-         from metal_evidence where node_id = $1 and ($2::text is null or run_id = $2) order by finished_at, id limit 1000`,
-};
-
-/** Of a machine, or of one of its runs, with everything that a verification needs; oldest first. */
-export const listEvidence = (
-  db: Executor,
-  { machineId, runId = null }: { machineId: string; runId?: string | null },
-): Promise<EvidenceView[]> => db.query<EvidenceView>(evidenceOf, [machineId, runId]);

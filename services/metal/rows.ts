@@ -1,4 +1,4 @@
-/** Machines as they are shown: one statement for a page, one for each part of a machine's details. */
+/** A machine as runs and reports need it; what operators look at is machine-views.ts. */
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import { unknownMachine } from './refusals.ts';
@@ -35,31 +35,6 @@ async function viewsOf(db: Executor, rows: readonly Row[]): Promise<MachineView[
     bmc: { address: address ?? '', systemId: systemId ?? '', credentialRef: credentialRef ?? '', pinSha256, profile: bmcProfile ?? {} },
     run: byMachine.get(machine.id) ?? null,
   }));
-}
-
-const page = {
-  name: 'machines-page',
-  text: `${select} where m.id > $1 and ($2::text is null or m.state = $2) and ($3::text is null or m.site_id = $3)
-           and ($4::text is null or m.rack = $4) and ($5::text[] is null or n.tenant_id = any($5)) and ($2 = 'deleted' or m.state <> 'deleted')
-         order by m.id limit $6`,
-};
-
-export interface MachineQuery {
-  readonly after?: string | undefined;
-  readonly limit: number;
-  readonly state?: MachineState | undefined;
-  readonly siteId?: string | undefined;
-  readonly rack?: string | undefined;
-  readonly tenants?: readonly string[] | 'all';
-}
-
-/** Machines behind `after` in the order of their ids; deleted ones only when they are asked for. */
-export async function listMachines(
-  db: Executor,
-  { after = '', limit, state, siteId, rack, tenants = 'all' }: MachineQuery,
-): Promise<MachineView[]> {
-  const values = [after, state ?? null, siteId ?? null, rack ?? null, tenants === 'all' ? null : tenants, limit];
-  return viewsOf(db, await db.query<Row>(page, values));
 }
 
 const one = { name: 'machines-one', text: `${select} where m.id = $1 and ($2::text[] is null or n.tenant_id = any($2))` };

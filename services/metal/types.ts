@@ -15,8 +15,6 @@
  *
  * What it does not do: talk to machines, wait, or decide when a step is tried again (workflows do).
  */
-import type { DiskChoice } from '../../domain/metal/disks.ts';
-import type { IdentityFact } from '../../domain/metal/identity.ts';
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { PlannedAction } from '../../domain/metal/plan.ts';
 import type { Profile } from '../../domain/metal/profile.ts';
@@ -106,13 +104,6 @@ export interface RunSummary {
   readonly endedBy: string;
 }
 
-export interface IdentityView extends IdentityFact {
-  readonly origin: FactOrigin;
-  readonly lastSeenAt: number;
-  /** Another machine has this value too: nothing is matched by it (M59). */
-  readonly duplicateOf: readonly string[];
-}
-
 export interface DiskView {
   readonly key: string;
   readonly name: string;
@@ -124,63 +115,6 @@ export interface DiskView {
   readonly rotational: boolean | null;
   readonly origin: Exclude<FactOrigin, 'inventory'>;
   readonly seenAt: number;
-}
-
-export interface StepView {
-  readonly step: string;
-  readonly attempt: number;
-  readonly state: StepState;
-  readonly detail: string;
-  readonly actor: string;
-  readonly startedAt: number;
-  readonly endedAt: number | null;
-}
-
-export interface RunCommandView {
-  readonly id: string;
-  /** The site agent, or the machine. */
-  readonly nodeId: string;
-  readonly kind: string;
-  readonly state: string;
-  readonly createdAt: number;
-  readonly finishedAt: number | null;
-  readonly error: string;
-}
-
-export interface EvidenceView {
-  readonly id: string;
-  readonly runId: string;
-  readonly kind: EvidenceKind;
-  readonly commandId: string;
-  readonly complete: boolean;
-  readonly signerSerial: string;
-  readonly finishedAt: number;
-  readonly recordedAt: number;
-  /** An encoded EraseEvidence or DeployEvidence. */
-  readonly body: Uint8Array;
-  /** An encoded Signature, with the ramdisk's chain. */
-  readonly signature: Uint8Array;
-}
-
-export interface TombstoneView extends IdentityFact {
-  readonly machineId: string;
-  readonly reason: string;
-  readonly createdAt: number;
-  readonly createdBy: string;
-}
-
-/** One run from its beginning to its end, in the order of time. */
-export interface RunTimeline extends RunSummary {
-  readonly steps: readonly StepView[];
-  readonly commands: readonly RunCommandView[];
-  readonly evidence: readonly Omit<EvidenceView, 'body' | 'signature'>[];
-}
-
-export interface MachineDetails extends MachineView {
-  readonly identities: readonly IdentityView[];
-  readonly disks: readonly DiskView[];
-  /** Newest first. */
-  readonly runs: readonly RunTimeline[];
 }
 
 export interface SiteOverview {
@@ -312,5 +246,3 @@ export interface FinishedRun {
   /** It had ended before: this is how. */
   readonly existing: boolean;
 }
-
-export type { DiskChoice };
