@@ -2,7 +2,6 @@
  * The activities of runs on machines that need no key: the plan, the batch, what can be observed, what changes in the database, the end.
  * Each may be repeated: what is done stays done, by the run's id.
  */
-import { isFinished } from '../domain/commands/states.ts';
 import type { ActName } from '../domain/metal/acts.ts';
 import { actCommandId, runPrefix } from '../domain/metal/acts.ts';
 import type { Remains, RunEnd } from '../domain/metal/run-ends.ts';
@@ -76,7 +75,8 @@ export function createMetalControlActivities(ports: MetalControlPorts): MetalCon
       const id = actCommandId(runPrefix(run.workflowId, runId), act, n);
       const before = await ports.answers.find(id);
       if (before === undefined) return { state: 'unsent' };
-      if (!isFinished(before.state)) await ports.commands.cancel(id);
+      // One that was taken is under way: the machine may have had its effect already.
+      if (before.state === 'open') await ports.commands.cancel(id);
       return { state: (await ports.answers.find(id))?.state ?? before.state };
     },
 

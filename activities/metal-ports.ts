@@ -146,8 +146,6 @@ export interface CommandAnswer {
   readonly error: string;
   /** The encoded result message of the kind; null before the end, and for one that failed without. */
   readonly result: Uint8Array | null;
-  /** What the node said last of how far it is. */
-  readonly progress: { readonly done: number; readonly total: number; readonly note: string } | null;
 }
 
 export interface AnswersPort {

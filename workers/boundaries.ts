@@ -30,8 +30,16 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'revokeNode',
     'awaitSessionsClosed',
     'recordRevocation',
+    'planMachineRun',
+    'openRunBatch',
+    'observeMachine',
+    'changeMachine',
+    'takeBackAct',
+    'recordRunMessage',
+    'finishMachineRun',
+    'placeMachines',
   ]),
-  // Command roots, worker key, audit key; the keys of the authorities, tickets and workload tokens while they are exchanged.
+  // Command roots, worker key, audit key, secrets of runs; the keys of the authorities, tickets and workload tokens while they are exchanged.
   [taskQueues.signing]: Object.freeze([
     'planCommandRoot',
     'addCommandRoot',
@@ -56,6 +64,9 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'revokeSshCert',
     'enqueueCommands',
     'signExpiringAgain',
+    'actOnMachine',
+    'proveMachine',
+    'changeCredential',
   ]),
   [taskQueues.rootSigning]: Object.freeze([]),
   [taskQueues.hosts]: Object.freeze([]),

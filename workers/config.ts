@@ -25,6 +25,8 @@ const signingSchema = z.object({
   BETTER_COMPUTE_PKI: optional,
   BETTER_COMPUTE_TRUST_DOMAIN: optional,
   BETTER_COMPUTE_TLS: optional,
+  BETTER_COMPUTE_GATEWAY_URL: optional,
+  BETTER_COMPUTE_GATEWAY_NAME: optional,
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: optional,
@@ -50,6 +52,8 @@ export interface SigningConfig extends WorkerConfig {
   readonly trustDomain: string | undefined;
   /** Where the gateways read their certificate. */
   readonly tlsFolder: string;
+  /** Where a deployed system is told to join. */
+  readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
   /** null: no workload tokens (WID-004). */
   readonly workload: WorkloadSettings | null;
   readonly times: RotationTimes;
@@ -74,6 +78,7 @@ export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
     bundlePath: bundle === 'database' ? null : resolve(bundle),
     trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
     tlsFolder: resolve(parsed.BETTER_COMPUTE_TLS ?? join(home, 'tls')),
+    gateway: { url: parsed.BETTER_COMPUTE_GATEWAY_URL, name: parsed.BETTER_COMPUTE_GATEWAY_NAME },
     workload: workloadSettingsOf(parsed),
     times: rotationTimes(env),
     signers: parsed,

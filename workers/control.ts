@@ -9,6 +9,7 @@ import { createBatchProducers } from '../activities/adapters/batch-producers.ts'
 import { createBatches, createBatchWatch } from '../activities/adapters/batches.ts';
 import { createCommandLog, createNodePages } from '../activities/adapters/commands.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
+import { createAnswers, createBatchStarter, createMetalRuns, createSites } from '../activities/adapters/metal.ts';
 import { createOverrideWriter, createPublishedQuorum, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
 import { createApproverSetActivities } from '../activities/approver-set-control.ts';
 import { createBatchProducerActivities } from '../activities/batch-producers.ts';
@@ -16,6 +17,7 @@ import { createBatchControlActivities } from '../activities/batches-control.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
+import { createMetalControlActivities } from '../activities/metal-control.ts';
 import { createRotationControlActivities } from '../activities/rotation-control.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
@@ -68,6 +70,14 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
     }),
     createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
     createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
+    createMetalControlActivities({
+      now,
+      runs: createMetalRuns({ db, trustDomain: quorum.trustDomain }),
+      sites: createSites({ db }),
+      answers: createAnswers({ db }),
+      commands: createCommandLog({ db, now, poke: poker.poke }),
+      watch: createBatchStarter(client),
+    }),
   ]);
   const relay = createRelay({
     outbox: createOutbox({ db, now }),

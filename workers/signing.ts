@@ -6,8 +6,9 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createAccess } from '../activities/adapters/access.ts';
 import { createBatches, createBatchRelease } from '../activities/adapters/batches.ts';
-import { createBatchNodePages, createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
+import { createBatchNodePages, createCommandLog, createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
 import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
+import { createAnswers, createMetalKeys, createMetalRuns, createSites } from '../activities/adapters/metal.ts';
 import { createApproverSetEvidence, createBatchEvidence } from '../activities/adapters/quorum-evidence.ts';
 import {
   createCommandRoots,
@@ -21,6 +22,7 @@ import { createAuditSigningActivities } from '../activities/audit-signing.ts';
 import { createBatchSigningActivities } from '../activities/batches-signing.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
 import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
+import { createMetalSigningActivities } from '../activities/metal-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
 import { createSshSigningActivities } from '../activities/ssh-signing.ts';
 import { ControlError } from '../domain/errors.ts';
@@ -88,7 +90,10 @@ interface Signing {
 }
 
 /** Every row of the queue's boundary, over the database and the running bundle. */
-function signingActivities({ times, workload, tlsFolder }: SigningConfig, { db, running, worker, poke }: Signing): Activities[] {
+function signingActivities(
+  { times, workload, tlsFolder, secret, gateway }: SigningConfig,
+  { db, running, worker, poke }: Signing,
+): Activities[] {
   const resign = createResigner({ db, worker, bundle: running.current });
   const trustDomain = (): string => running.current().trustDomain;
   const access = createAccess({ db, worker, bundle: running.current });
@@ -123,6 +128,15 @@ function signingActivities({ times, workload, tlsFolder }: SigningConfig, { db, 
     createApproverSetSigningActivities({ evidence: createApproverSetEvidence({ db, running }) }),
     createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
     createSshSigningActivities({ ssh: access }),
+    createMetalSigningActivities({
+      now,
+      runs: createMetalRuns({ db, trustDomain }),
+      keys: createMetalKeys({ db, bundle: running.current, secret, gateway }),
+      sites: createSites({ db }),
+      answers: createAnswers({ db }),
+      commands: createCommandLog({ db, now }),
+      queue: createCommandQueue({ db, now, worker, trustDomain, poke: poke }),
+    }),
     createCommandSigningActivities({
       now,
       clock: () => databaseNow(db),

@@ -129,6 +129,7 @@ export const processTable = Object.freeze({
       ...metricsOn(facts.ports.signingMetrics),
       ...tlsOf(facts),
       ...workloadOf(facts),
+      BETTER_COMPUTE_GATEWAY_URL: gatewayUrl(facts.ports),
       ...pick(facts.env, signerNames),
     }),
   },

@@ -196,7 +196,6 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       errorCode: '',
       error: '',
       result: null,
-      progress: null,
       payload: item.payload,
       batchId: item.batchId,
     };
