@@ -43,8 +43,8 @@ export interface DaemonOptions {
   readonly timing?: SessionTiming;
   /** Called when the daemon cannot go on by itself. */
   readonly onFailed: (error: unknown) => void;
-  /** What a site agent or a ramdisk does in the place of a machine's own kinds. */
-  readonly roleHandlers?: (around: RoundState) => RoleHandlers;
+  /** What a site agent or a ramdisk does in the place of a machine's own kinds; null: an identity of neither. */
+  readonly roleHandlers?: (around: RoundState) => RoleHandlers | null;
 }
 
 /** What a role's handlers may build on. */
@@ -52,6 +52,9 @@ export interface RoundState {
   readonly identity: IdentityStore;
   readonly journal: Journal;
   readonly secrets: SecretPort;
+  /** Server time. */
+  readonly clock: { now(): number };
+  readonly status: StatusSink;
   readonly readBootId: () => Promise<string>;
 }
 
@@ -170,7 +173,8 @@ function machine(
 ): RoleHandlers & { readBootId: () => Promise<string> } {
   const simulated = simulatedBootId(dataDir);
   const readBootId = simulateReboot ? () => simulated.read() : () => kernelBootId.read();
-  if (roleHandlers !== undefined) return { ...roleHandlers({ ...kept, readBootId }), readBootId };
+  const ofRole = roleHandlers?.({ ...kept, readBootId }) ?? null;
+  if (ofRole !== null) return { ...ofRole, readBootId };
   const reboot = async (signal: AbortSignal): Promise<void> => {
     if (!simulateReboot) return systemdReboot(signal);
     await simulated.replace();

@@ -6,7 +6,7 @@ import { writeFailure } from './exit.ts';
 import type { BcdIo } from './io.ts';
 import { registerJoin } from './join.ts';
 import { registerRamdisk } from './ramdisk.ts';
-import { registerRun } from './run.ts';
+import { registerRun, registerSite } from './run.ts';
 import { registerStatus } from './status.ts';
 
 export function createProgram(io: BcdIo): Command {
@@ -16,6 +16,7 @@ export function createProgram(io: BcdIo): Command {
     .option('--json', 'write data as JSON on standard output');
   registerJoin(program, io);
   registerRun(program);
+  registerSite(program);
   registerRamdisk(program);
   registerStatus(program, io);
   examples(program, ['bcd join "$(better-compute tokens create)"', 'bcd run', 'bcd status --json']);

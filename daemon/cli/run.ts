@@ -8,7 +8,9 @@ import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
 import { readDaemonConfig, underPins } from '../config.ts';
 import { type RunningDaemon, startDaemon } from '../run.ts';
+import { openSiteAgent } from '../site/index.ts';
 import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
+import { findIdentity, getIdentity, type Identity } from '../state/identity.ts';
 import { productionOverlapMs } from '../trust/offered-trust.ts';
 import { type CommonFlags, dataDirOption, examples, readPins } from './common.ts';
 
@@ -22,9 +24,44 @@ interface RunFlags extends CommonFlags {
 }
 
 export function registerRun(program: Command): void {
-  const command = program
-    .command('run')
+  const command = withFlags(program.command('run'))
     .description('Stay connected, judge commands by their signatures and run what may run')
+    .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
+  examples(command, [
+    'bcd run',
+    'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json',
+    'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0',
+  ]);
+}
+
+/** The same daemon; it says so when the machine is no site agent, in place of running as something else. */
+export function registerSite(program: Command): void {
+  const command = withFlags(program.command('site'))
+    .description('Run as a site agent: controllers, boot server and relayed requests for the machines of a site')
+    .action((flags: RunFlags) =>
+      runProcess({
+        name: 'bcd',
+        start: async (context) => {
+          assertSite((await getIdentity(flags.dataDir)).identity, flags.dataDir);
+          return start(context, flags);
+        },
+      }),
+    );
+  examples(command, [
+    'bcd join --role site "$(better-compute tokens create --role site)"',
+    'bcd site --config /etc/better-compute/bcd.json',
+  ]);
+}
+
+function assertSite({ role, nodeId }: Identity, dataDir: string): void {
+  if (role === 'site') return;
+  throw new ControlError('INVALID_STATE', `${nodeId} in ${dataDir} is a ${role}, not a site agent`, {
+    details: { reason: 'not-a-site-agent', hint: 'bcd run for a machine of its own; join with --role site to make it a site agent' },
+  });
+}
+
+const withFlags = (command: Command): Command =>
+  command
     .addOption(dataDirOption())
     .option('--config <file>', 'what this machine allows (default: config.json in the data folder, if it is there)')
     .option(
@@ -39,14 +76,7 @@ export function registerRun(program: Command): void {
       ).argParser(whole),
     )
     .addOption(new Option('--metrics-port <port>', 'serve /healthz, /readyz and /metrics here; 0 for any; off without').argParser(port))
-    .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1')
-    .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
-  examples(command, [
-    'bcd run',
-    'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json',
-    'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0',
-  ]);
-}
+    .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1');
 
 async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
   parseEnv(
@@ -58,6 +88,11 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
+  // Nobody who has not joined is a site agent; the daemon itself says what is missing.
+  const role = (await findIdentity(flags.dataDir).catch(() => undefined))?.identity.role;
+  const site = role === 'site' ? await openSiteAgent({ dataDir: flags.dataDir, config, log }) : null;
+  if (site === null && config.site !== undefined)
+    log.warn({ role }, 'the section site of the configuration is for site agents, and this is none');
   const daemon = await startDaemon({
     dataDir: flags.dataDir,
     config,
@@ -66,13 +101,18 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
     log,
     crash: crashHook(env),
     onFailed: fail,
+    ...(site === null ? {} : { roleHandlers: (around) => site.roleHandlers(around) }),
+  }).catch(async (error: unknown) => {
+    await site?.close();
+    throw error;
   });
   const metrics =
     flags.metricsPort === undefined ? undefined : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
   return {
-    addresses: metrics === undefined ? {} : { metrics: metrics.address },
+    addresses: { ...site?.addresses, ...(metrics === undefined ? {} : { metrics: metrics.address }) },
     async stop() {
       await daemon.stop();
+      await site?.close();
       await metrics?.close();
     },
   };

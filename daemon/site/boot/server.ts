@@ -18,7 +18,7 @@
  */
 import type { Server } from 'node:http';
 import { isIP } from 'node:net';
-import { listenOn } from '../../../runtime/ports.ts';
+import { listenOn, showAddress } from '../../../runtime/ports.ts';
 import type { AgentLog } from '../../agent/log.ts';
 import type { BootConfig } from '../config.ts';
 import { openArtefactFolder } from './artefacts.ts';
@@ -41,7 +41,7 @@ export interface BootServer {
   /** http://host:port as machines reach it. */
   readonly baseUrl: string;
   /** Where it listens. */
-  readonly addresses: Readonly<Record<'bootHttp' | 'bootTftp', string | undefined>>;
+  readonly addresses: Readonly<Record<string, string>>;
   /** Whom it speaks for from now on; null: nobody. */
   attach(agent: SiteAgent | null): void;
   close(): Promise<void>;
@@ -71,7 +71,7 @@ export async function createBootServer({ config, stateFolder, wallMs, log }: Boo
   return {
     desk,
     baseUrl,
-    addresses: { bootHttp: `${at.host}:${at.port}`, bootTftp: undefined },
+    addresses: { bootHttp: showAddress(at) },
     attach: (next) => void (agent = next),
     async close() {
       await closeHttp(http);
