@@ -44,7 +44,7 @@ header { display: flex; gap: 1.5rem; align-items: baseline; padding: .8rem 1.5re
 header > a { font-weight: 600; } header .who { margin-left: auto; color: var(--soft); }
 a { color: inherit; } main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; } footer { padding: 1.5rem; text-align: center; color: var(--soft); }
 h1 { font-size: 1.35rem; margin: 0 0 .3rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-table { width: 100%; border-collapse: collapse; } th { text-align: left; font-weight: 500; color: var(--soft); }
+table { width: 100%; border-collapse: collapse; } table + table { margin-top: 2rem; } nav { display: flex; gap: 1rem; } th { text-align: left; font-weight: 500; color: var(--soft); }
 th, td { padding: .4rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 code, pre { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--wash); border: 1px solid var(--line); border-radius: 6px; padding: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 code { overflow-wrap: anywhere; } dl { display: grid; grid-template-columns: 11rem 1fr; gap: .3rem 1rem; margin: 1rem 0; } dt { color: var(--soft); } dd { margin: 0; }
@@ -52,12 +52,12 @@ td.k { white-space: nowrap; } td.k code { overflow-wrap: normal; }
 .reason { white-space: pre-wrap; overflow-wrap: anywhere; border-left: 3px solid var(--line); padding: .2rem .8rem; margin: .8rem 0; }
 .warning { background: var(--warn-wash); border: 1px solid var(--warn); border-radius: 6px; padding: .6rem .8rem; margin: .8rem 0; overflow-wrap: anywhere; }
 .state { display: inline-block; padding: 0 .6rem; border-radius: 1rem; border: 1px solid currentColor; font-size: .85rem; }
-.state.pending, .state.inspecting, .state.retiring { color: var(--warn); } .state.approved, .state.provisioned, .state.available { color: var(--good); }
+.state.pending, .state.inspecting, .state.retiring { color: var(--warn); } .state.approved, .state.provisioned { color: var(--good); }
 .state.provisioning { color: var(--busy); } .state.cancelled, .state.expired, .state.quarantined { color: var(--bad); } .muted { color: var(--soft); }
 progress { width: 100%; height: .7rem; accent-color: var(--busy); } .share { white-space: nowrap; } .share progress { width: 8rem; vertical-align: middle; margin-right: .5rem; }
 .bar { display: flex; gap: 2px; height: 1rem; margin: .8rem 0; } .bar .part { height: 100%; flex-grow: 0; }
 .lane { width: 38%; white-space: nowrap; font-size: 0; } .lane span { display: inline-block; height: .8rem; margin-top: .35rem; vertical-align: top; }
-.part { background: var(--soft); border-radius: 3px; } .part.done, .part.available, .part.provisioned { background: var(--good); }
+.part { background: var(--soft); border-radius: 3px; } .part.done, .part.provisioned { background: var(--good); }
 .part.started, .part.provisioning, .part.inspecting { background: var(--busy); } .part.failed, .part.quarantined { background: var(--bad); }
 .part.retiring { background: var(--warn); } .part.skipped, .part.registered, .part.retired { background: var(--line); }
 ${shares}

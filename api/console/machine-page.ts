@@ -112,15 +112,14 @@ ${run.endReason === '' ? null : html`<p class="warning">${run.endReason}</p>`}
 <table class="timeline"><tr><th>at</th><th>step</th><th>in time</th><th class="n">took</th><th>detail</th></tr>
 ${run.steps.map((step) => {
   const took = Math.max(0, (step.endedAt ?? end) - step.startedAt);
-  const before = Math.max(0, step.startedAt - run.startedAt) / whole;
-  return html`<tr><td class="k">${showInstant(step.startedAt).slice(11, 19)}</td><td class="k">${step.step}${step.attempt > 1 ? ` (${step.attempt})` : ''}</td><td class="lane"><span class="gap ${gapClass(before)}"></span><span class="part ${step.state} ${shareClass(took / whole)}" title="${step.state}"></span></td><td class="n">${about(took)}${step.endedAt === null && run.endedAt === null ? '…' : ''}</td><td>${dash(step.detail)}</td></tr>
+  const gap = Math.max(0, Math.min(19, Math.round(((step.startedAt - run.startedAt) / whole) * 20)));
+  const width = Math.max(1, Math.min(20 - gap, Math.round((took / whole) * 20)));
+  return html`<tr><td class="k">${showInstant(step.startedAt).slice(11, 19)}</td><td class="k">${step.step}${step.attempt > 1 ? ` (${step.attempt})` : ''}</td><td class="lane"><span class="gap w${gap}"></span><span class="part ${step.state} w${width}" title="${step.state}"></span></td><td class="n">${about(took)}${step.endedAt === null && run.endedAt === null ? '…' : ''}</td><td>${dash(step.detail)}</td></tr>
 `;
 })}</table>
 ${run.commands.length === 0 ? null : renderCommands(run)}
 ${run.evidence.length === 0 ? null : renderEvidence(run)}`;
 }
-
-const gapClass = (share: number): string => `w${Math.max(0, Math.min(19, Math.round(share * 20)))}`;
 
 const renderCommands = ({ commands }: RunOnPage): Html => html`<h2>Commands</h2>
 <table><tr><th>command</th><th>on</th><th>state</th><th>answer</th></tr>

@@ -31,5 +31,5 @@ export function ratePerSecond({ done, at, firstDone, firstAt }: CommandProgress)
 export function remainingMs(progress: CommandProgress, now: number): number | null {
   const rate = ratePerSecond(progress);
   if (rate === null || progress.total < progress.done || progress.total === 0 || now - progress.at > staleProgressMs) return null;
-  return Math.max(0, Math.round(((progress.total - progress.done) / rate) * 1_000) - (now - progress.at));
+  return Math.max(0, Math.round(((progress.total - progress.done) / rate) * 1_000) - Math.max(0, now - progress.at));
 }

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { projectRoot } from '../harness/imports.ts';
-import { batch, bearer, type ConsoleWorld, startConsole } from './console-support.ts';
+import { batch, bearer, type ConsoleWorld, startConsole, startMachineConsole } from './console-support.ts';
 
 const program = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 /** Where pictures are kept, to be looked at: `BC_TEST_PICTURES=<folder>`. */
@@ -14,26 +14,29 @@ describe('the console in Chromium (skipped where it is not installed)', function
   this.timeout(60_000);
   let browser: Browser | undefined;
   let world: ConsoleWorld | undefined;
+  let machines: ConsoleWorld | undefined;
   const evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202egnisrever";
 
   before(async function () {
     if (program === undefined) return this.skip();
     mkdirSync(pictures, { recursive: true });
     browser = await chromium.launch({ executablePath: program, args: ['--no-sandbox'] });
+    machines = await startMachineConsole();
     world = await startConsole([batch, { ...batch, id: 'evil', reason: evil, proposedBy: evil }]);
   });
   after(async () => {
     await browser?.close();
     await world?.close();
+    await machines?.close();
   });
 
-  async function signedIn(colorScheme: 'light' | 'dark' = 'light'): Promise<{ page: Page; problems: string[] }> {
+  async function signedIn(colorScheme: 'light' | 'dark' = 'light', at = world): Promise<{ page: Page; problems: string[] }> {
     const context = await (browser as Browser).newContext({ colorScheme, viewport: { width: 1_100, height: 900 } });
     const page = await context.newPage();
     const problems: string[] = [];
     page.on('console', (message) => void (message.type() === 'error' && problems.push(message.text())));
     page.on('pageerror', (error) => void problems.push(error.message));
-    await page.goto(`${world?.url}/console`);
+    await page.goto(`${at?.url}/console`);
     assert.match(page.url(), /\/console\/login$/);
     await page.getByLabel('Bearer token').fill(bearer);
     await page.getByRole('button', { name: 'Sign in' }).click();
@@ -73,6 +76,33 @@ describe('the console in Chromium (skipped where it is not installed)', function
     assert.equal(await page.evaluate('document.cookie'), '');
     await page.screenshot({ path: join(pictures, 'batch-evil.png') });
     assert.deepEqual(problems, []);
+    await page.context().close();
+  });
+
+  it('leads from the fleet by state to a machine and its phases in time', async () => {
+    const { page, problems } = await signedIn('light', machines);
+    await page.getByRole('link', { name: 'Machines' }).click();
+    assert.equal(await page.locator('h1').innerText(), 'Machines');
+    const bar = await page
+      .locator('.bar .part')
+      .evaluateAll((parts) => parts.map((part) => Math.round(part.getBoundingClientRect().width)));
+    assert.equal(bar.length, 4);
+    assert.ok(bar.every((width) => width > 20) && (bar[2] ?? 0) > (bar[0] ?? 0), `as wide as there are machines: ${bar}`);
+    await page.screenshot({ path: join(pictures, 'machines.png'), fullPage: true });
+    await page.getByRole('link', { name: 'gpu-0117' }).click();
+    assert.equal(await page.locator('h1').innerText(), 'provisioning Machine gpu-0117');
+    assert.equal(await page.getByText('480.0 GB of 1920.4 GB').isVisible(), true);
+    const lanes = await page
+      .locator('.lane .part')
+      .evaluateAll((parts) => parts.map((part) => Math.round(part.getBoundingClientRect().left)));
+    assert.ok(
+      lanes.every((left, at) => at === 0 || left >= (lanes[at - 1] ?? 0)) && new Set(lanes).size > 2,
+      `one after another: ${lanes}`,
+    );
+    await page.screenshot({ path: join(pictures, 'metal.png'), fullPage: true });
+    await page.setViewportSize({ width: 390, height: 800 });
+    assert.equal(await page.evaluate('document.documentElement.scrollWidth <= window.innerWidth'), true, 'nothing is cut off at the side');
+    assert.deepEqual(problems, [], 'the policy hinders nothing that the page needs');
     await page.context().close();
   });
 });

@@ -6,7 +6,7 @@ import express from 'express';
 import type { BatchOnPage, BatchOverview, ConsolePorts } from '../../api/console/ports.ts';
 import { createConsoleRouter } from '../../api/console/router.ts';
 import { ControlError } from '../../domain/errors.ts';
-import { aMachine, aWipedMachine, type ShownMachine } from './machine-support.ts';
+import { aMachine, aWipedMachine, now as machinesNow, type ShownMachine } from './machine-support.ts';
 
 export const bearer = 'the-bearer-of-an-operator';
 export const now = Date.UTC(2026, 10, 30, 9, 0);
@@ -42,6 +42,10 @@ export const overview: BatchOverview = {
   ],
 };
 
+/** A console of machines alone, at the time of those machines. */
+export const startMachineConsole = (fleet: readonly ShownMachine[] = someMachines()): Promise<ConsoleWorld> =>
+  startConsole([batch], { fleet, at: machinesNow });
+
 /** A few of each state, at two sites. */
 export const someMachines = (): ShownMachine[] => [
   aWipedMachine().machine,
@@ -65,10 +69,10 @@ export interface ConsoleWorld {
 
 export async function startConsole(
   shown: readonly BatchOnPage[] = [batch],
-  fleet: readonly ShownMachine[] = someMachines(),
+  { fleet = someMachines(), at = now }: { readonly fleet?: readonly ShownMachine[]; readonly at?: number } = {},
 ): Promise<ConsoleWorld> {
   const ports: ConsolePorts = {
-    now: () => now,
+    now: () => at,
     async authenticate(given) {
       if (given !== bearer) throw new ControlError('UNAUTHENTICATED', 'the bearer token is not the operator token of this deployment');
       return {

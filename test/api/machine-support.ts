@@ -9,7 +9,7 @@ import { readProfileText } from '../../services/metal/profile-text.ts';
 import type { SiteOverview } from '../../services/metal/types.ts';
 import type { RunDetail } from '../../services/metal/view-types.ts';
 
-const now = Date.UTC(2030, 0, 1, 12);
+export const now = Date.UTC(2030, 0, 1, 12);
 
 export type ShownMachine = Awaited<ReturnType<OperatorMachines['get']>>;
 type Evidence = Awaited<ReturnType<OperatorMachines['evidence']>>;
