@@ -86,14 +86,14 @@ export async function endIdentityOf(
   node: NodeFacts,
   { state, reason, now }: { readonly state: NodeState; readonly reason: string; readonly now: number },
 ): Promise<{ readonly generation: number; readonly serials: readonly string[] }> {
-  const generation = await changeIdentity(tx, { node, state, now });
+  // A ramdisk is what a machine is for one boot; what comes after it is a machine again.
+  const role = node.role === 'ramdisk' ? 'node' : node.role;
+  const generation = await changeIdentity(tx, { node, state, role, now });
   if (generation === undefined) throw machineChanged(node.id);
   await cancelCommandsOf(tx, { nodeId: node.id, reason, now });
   const serials = await revokeCertificates(tx, { nodeId: node.id, reason, now });
   return { generation, serials };
 }
-
-const asNode = { name: 'nodes-as-node', text: `update nodes set role = 'node' where id = $1 and role = 'ramdisk'` };
 
 /** A ramdisk speaks for a machine while its run lasts. Where the system of the disk has joined, it has ended already, and nothing happens. */
 export async function endRamdiskOf(
@@ -103,7 +103,6 @@ export async function endRamdiskOf(
 ): Promise<NodeFacts> {
   if (node.role !== 'ramdisk' || node.state !== 'active') return node;
   const { generation } = await endIdentityOf(tx, node, { state: 'active', reason, now });
-  await tx.query(asNode, [node.id]);
   return { ...node, role: 'node', identityGeneration: generation };
 }
 

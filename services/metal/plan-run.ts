@@ -115,7 +115,7 @@ function assertClaimable({ id, state, stateReason, node }: LockedMachine, kind: 
   const move = claimOf[kind];
   const moved = move !== null && moveMachine(move, state) !== null;
   if (!moved && !staysIn[kind].includes(state)) {
-    throw machineState(`machine ${id} is ${state}${stateReason === '' ? '' : ` (${stateReason})`}: a ${kind} run cannot begin from there`, {
+    throw machineState(`machine ${id} is ${state}${state === 'quarantined' ? ` (${stateReason})` : ''}: a ${kind} run cannot begin from there`, {
       machineId: id,
       state,
       kind,
