@@ -8,6 +8,7 @@ import { decodeOptionalFailureToOptionalError } from '@temporalio/common/lib/int
 import { optionalTsToMs } from '@temporalio/common/lib/time.js';
 import { second } from '../domain/time.ts';
 import { type StuckItem, stuckWorkflow, type WorkflowFacts } from './stuck.ts';
+import { type SaidStatus, stuckRun } from './stuck-runs.ts';
 
 const phase = defineSearchAttributeKey('BcPhase', 'KEYWORD');
 const waitingOn = defineSearchAttributeKey('BcWaitingOn', 'KEYWORD_LIST');
@@ -27,7 +28,7 @@ export async function listStuckWorkflows(client: Client, now: number): Promise<S
   const items: StuckItem[] = [];
   for await (const info of client.workflow.list({ query, pageSize: listedAtMost })) {
     const item = stuckWorkflow(await factsOf(client, info, now));
-    if (item !== null) items.push({ ...item, since: await sinceOf(client, info) });
+    if (item !== null) items.push(withStatus(item, info, await statusOf(client, info)));
     if (items.length >= listedAtMost) break;
   }
   return items;
@@ -52,16 +53,20 @@ async function factsOf(client: Client, info: WorkflowExecutionInfo, now: number)
 /** A query needs a worker; a list that waits for one is no help. */
 const queryWithinMs = 2_000;
 
-/** Workflows that have phases answer `status` with the start of theirs. */
-async function sinceOf(client: Client, info: WorkflowExecutionInfo): Promise<number> {
+/** Workflows that have phases answer `status` with the start of theirs; runs on machines say what they wait for as well. */
+async function statusOf(client: Client, info: WorkflowExecutionInfo): Promise<SaidStatus | null> {
   try {
-    const query = (): Promise<{ since?: unknown }> => client.workflow.getHandle(info.workflowId, info.runId).query('status');
-    const { since } = await client.connection.withDeadline(Date.now() + queryWithinMs, query);
-    if (typeof since === 'number') return since;
+    const query = (): Promise<SaidStatus> => client.workflow.getHandle(info.workflowId, info.runId).query('status');
+    return await client.connection.withDeadline(Date.now() + queryWithinMs, query);
   } catch {
-    // Answered below: the start is what the server knows.
+    // The start of the workflow is what the server knows.
+    return null;
   }
-  return info.startTime.getTime();
+}
+
+function withStatus(item: StuckItem, info: WorkflowExecutionInfo, said: SaidStatus | null): StuckItem {
+  const since = typeof said?.['since'] === 'number' ? said['since'] : info.startTime.getTime();
+  return stuckRun({ ...item, since }, said);
 }
 
 type Steps = WorkflowFacts['retrying'];

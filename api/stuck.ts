@@ -99,9 +99,18 @@ function helpFor(facts: WorkflowFacts): string {
   if (rotates) return 'better-compute rotation status';
   if (facts.type === 'approveBatch') return batchHelp(facts);
   if (facts.type === 'rotateApproverSet') return approversHelp(facts);
+  if (machineRunTypes.has(facts.type)) return machineHelp(facts);
   const flags = keyFlags(facts);
   if (flags !== null) return keyHelp(facts, flags);
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
+}
+
+const machineRunTypes: ReadonlySet<string> = new Set(['provisionMachine', 'retireMachine', 'inspectMachine', 'rotateBmcCredentials']);
+
+/** `machine/<id>/<kind>`. The run itself says more, as long as a worker answers for it (stuck-runs.ts). */
+function machineHelp({ workflowId }: WorkflowFacts): string {
+  const machineId = workflowId.split('/')[1] ?? '';
+  return `better-compute machine show ${machineId} --timeline; or end it: better-compute machine cancel ${machineId} --reason <why>`;
 }
 
 /** Its id stands in the workflow's. */
