@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { build, isBuilt } from './build.mjs';
 import { ensureCounterparts, ensureTokenBinding } from './engines/counterparts.mjs';
 import { ensureGoJudge } from './engines/go-judge.mjs';
+import { ensurePythonJudges } from './engines/python-judges.mjs';
 import { findTemporal } from './engines/temporal-binary.mjs';
 import { runScript, SetupError } from './lib/failure.mjs';
 import { waitForLock } from './lib/lock.mjs';
@@ -89,6 +90,7 @@ async function counterparts() {
   await ensureCounterparts({ say });
   await ensureTokenBinding({ say });
   await ensureGoJudge({ say });
+  await ensurePythonJudges({ say });
 }
 
 async function temporal() {

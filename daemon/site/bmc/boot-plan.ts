@@ -98,6 +98,10 @@ export function holds(boot: Json, { enabled, target, url }: BootWish): boolean {
 export const isHeld = ({ live, settings }: BootViews, wish: BootWish): boolean =>
   wish.enabled === 'Disabled' ? holds(live, wish) : holds(live, wish) || (settings !== null && holds(settings, wish));
 
+/** After it was set, a controller that knows no once may show the target for good: it boots from there, and on until it is told otherwise. */
+export const isHeldForGood = (views: BootViews, wish: BootWish): boolean =>
+  wish.enabled === 'Once' && isHeld(views, { ...wish, enabled: 'Continuous' });
+
 export interface BootPatch {
   readonly to: 'settings' | 'live';
   readonly boot: Json;

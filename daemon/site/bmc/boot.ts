@@ -16,7 +16,7 @@ import { linkAt, type Resource, textOf } from '../redfish/resource.ts';
 import { findSystem, observe } from '../redfish/system.ts';
 import { mayHaveArrived } from '../redfish/transport.ts';
 import type { BmcAccess } from './access.ts';
-import { type BootPatch, type BootViews, type BootWish, bootOf, isHeld, patchesFor, wishOf } from './boot-plan.ts';
+import { type BootPatch, type BootViews, type BootWish, bootOf, isHeld, isHeldForGood, patchesFor, wishOf } from './boot-plan.ts';
 import { ejectMedia, insertMedia } from './media.ts';
 
 export const bootTimes = Object.freeze({ refusedTries: 6, refusedEveryMs: 5 * second });
@@ -63,6 +63,10 @@ async function setBoot(client: RedfishClient, payload: site.BmcBoot): Promise<Ki
     await apply(client, system.path, wish);
     const { views } = await readViews(client, system.path);
     if (isHeld(views, wish)) return ended(client, views, { wish, already: false });
+    if (isHeldForGood(views, wish)) {
+      client.note('the controller keeps the boot override for good where it was asked for it once: it is to be cleared');
+      return ended(client, views, { wish, already: false });
+    }
     client.note('the controller took the boot override and does not show it: set once more');
   }
   throw new ControlError(
