@@ -6,9 +6,10 @@ import { parsePinsFile } from '../../pki/enroll/index.ts';
 import { logLevelField, parseEnv } from '../../runtime/config.ts';
 import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
-import { readDaemonConfig, underPins } from '../config.ts';
+import type { AgentLog } from '../agent/log.ts';
+import { type DaemonConfig, readDaemonConfig, underPins } from '../config.ts';
 import { type RunningDaemon, startDaemon } from '../run.ts';
-import { openSiteAgent } from '../site/index.ts';
+import { openSiteAgent, type SiteAgentProcess } from '../site/index.ts';
 import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
 import { findIdentity, getIdentity, type Identity } from '../state/identity.ts';
 import { productionOverlapMs } from '../trust/offered-trust.ts';
@@ -88,11 +89,7 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
-  // Nobody who has not joined is a site agent; the daemon itself says what is missing.
-  const role = (await findIdentity(flags.dataDir).catch(() => undefined))?.identity.role;
-  const site = role === 'site' ? await openSiteAgent({ dataDir: flags.dataDir, config, log }) : null;
-  if (site === null && config.site !== undefined)
-    log.warn({ role }, 'the section site of the configuration is for site agents, and this is none');
+  const site = await siteOf(flags.dataDir, { config, log });
   const daemon = await startDaemon({
     dataDir: flags.dataDir,
     config,
@@ -116,6 +113,14 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
       await metrics?.close();
     },
   };
+}
+
+/** null for a machine of its own. Who has not joined is nothing yet; the daemon itself says what is missing. */
+async function siteOf(dataDir: string, { config, log }: { config: DaemonConfig; log: AgentLog }): Promise<SiteAgentProcess | null> {
+  const role = (await findIdentity(dataDir).catch(() => undefined))?.identity.role;
+  if (role === 'site') return openSiteAgent({ dataDir, config, log });
+  if (config.site !== undefined) log.warn({ role }, 'the section site of the configuration is for site agents, and this is none');
+  return null;
 }
 
 function serveMetrics(daemon: RunningDaemon, at: { host: string; port: number }) {

@@ -77,6 +77,8 @@ export async function openSiteAgent({
       const desk = boot?.desk ?? null;
       return { handlers: createSiteHandlers({ config: site, host, logs: { files: config.logFiles }, secrets, now, refusals, desk }) };
     },
-    close: async () => void (await boot?.close()),
+    async close() {
+      await boot?.close();
+    },
   };
 }

@@ -17,15 +17,16 @@ export function parseRange(
 ): ByteRange {
   if (header === undefined || (ifRange !== undefined && ifRange !== etag)) return whole;
   const [, from = '', to = ''] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header.trim()) ?? [];
-  if (from === '' && to === '') return whole;
-  if (from === '') {
-    const suffix = Math.min(Number(to), sizeBytes);
-    return suffix === 0 ? { kind: 'beyond' } : { kind: 'part', first: sizeBytes - suffix, last: sizeBytes - 1 };
-  }
-  const first = Number(from);
-  const last = to === '' ? sizeBytes - 1 : Math.min(Number(to), sizeBytes - 1);
+  if (from !== '') return fromFirst(Number(from), { to, sizeBytes });
+  if (to === '') return whole;
+  const suffix = Math.min(Number(to), sizeBytes);
+  return suffix === 0 ? { kind: 'beyond' } : { kind: 'part', first: sizeBytes - suffix, last: sizeBytes - 1 };
+}
+
+function fromFirst(first: number, { to, sizeBytes }: { to: string; sizeBytes: number }): ByteRange {
   if (to !== '' && Number(to) < first) return whole;
-  return first >= sizeBytes ? { kind: 'beyond' } : { kind: 'part', first, last };
+  if (first >= sizeBytes) return { kind: 'beyond' };
+  return { kind: 'part', first, last: to === '' ? sizeBytes - 1 : Math.min(Number(to), sizeBytes - 1) };
 }
 
 /** RFC 9110, 13.1.2: weak comparison, a list, or anything. */

@@ -59,6 +59,13 @@ const fileForm = /^machine-([A-Za-z0-9._-]{1,63})\.json$/;
 /** What was merely seen is written this much later, with whatever else was seen by then. */
 const lazyMs = 5_000;
 
+export interface Noted {
+  readonly nodeId: string;
+  readonly entryId: string;
+  readonly atMs: number;
+  readonly what: 'script' | 'refused-assertion';
+}
+
 export interface BootStore {
   find(nodeId: string): MachineRecord | undefined;
   findByMac(macAddress: string): MachineRecord | undefined;
@@ -76,7 +83,7 @@ export interface BootStore {
     how: { change: (record: MachineRecord | undefined) => MachineRecord; taken: 'refuse' | 'leave' },
   ): Promise<MachineRecord>;
   /** The machine asked for its entry's script, or somebody came with its token once more. Written soon; the first time at once. */
-  note(at: { nodeId: string; entryId: string; atMs: number; what: 'script' | 'refused-assertion' }): Promise<void>;
+  note(at: Noted): Promise<void>;
   /** Writes what is not written yet. */
   close(): Promise<void>;
 }
@@ -87,12 +94,7 @@ export async function openBootStore(folder: string, onDamaged: (error: unknown) 
   const { records, damaged } = await readAll(folder, onDamaged);
   const unwritten = new Set<string>();
   let timer: NodeJS.Timeout | undefined;
-  let work: Promise<unknown> = Promise.resolve();
-  const inTurn = <T>(step: () => Promise<T>): Promise<T> => {
-    const done = work.then(step);
-    work = done.catch(() => undefined);
-    return done;
-  };
+  const inTurn = createTurns();
   const write = async (record: MachineRecord): Promise<void> => {
     const path = join(folder, `machine-${record.nodeId}.json`);
     await writeJsonFile(path, { format: 'better-compute/boot-record/1', ...record }, { keepPrevious: damaged.has(record.nodeId) });
@@ -107,6 +109,27 @@ export async function openBootStore(folder: string, onDamaged: (error: unknown) 
   };
   const byMac = (macAddress: string): MachineRecord | undefined =>
     [...records.values()].find((record) => addressesOf(record).includes(macAddress));
+  /** With the addresses that it may have; a machine that nothing holds gives its own up. */
+  const placed = async (changed: MachineRecord, { before, taken }: { before: MachineRecord | undefined; taken: 'refuse' | 'leave' }) => {
+    const others = new Set(addressesOf(changed).map(byMac));
+    others.delete(before);
+    let kept = changed;
+    for (const other of others) {
+      if (other === undefined) continue;
+      if (!isHeld(other)) await write(without(other, changed.macAddresses));
+      else if (taken === 'leave') kept = without(kept, addressesOf(other));
+      else throw takenBy(other, changed);
+    }
+    return kept;
+  };
+  const note = async (at: Noted): Promise<void> => {
+    const next = noted(records.get(at.nodeId), at);
+    if (next === undefined) return;
+    if (next.isFirst) return write(next.record);
+    records.set(at.nodeId, next.record);
+    unwritten.add(at.nodeId);
+    timer ??= setTimeout(() => void inTurn(flush).catch(onDamaged), lazyMs).unref();
+  };
   return {
     damaged,
     find: (nodeId) => records.get(nodeId),
@@ -117,37 +140,32 @@ export async function openBootStore(folder: string, onDamaged: (error: unknown) 
         const before = records.get(nodeId);
         const changed = change(before);
         if (changed === before) return changed;
-        const others = new Set(addressesOf(changed).map(byMac));
-        others.delete(before);
-        let kept = changed;
-        for (const other of others) {
-          if (other === undefined) continue;
-          if (!isHeld(other)) await write(without(other, changed.macAddresses));
-          else if (taken === 'leave') kept = without(kept, addressesOf(other));
-          else throw takenBy(other, changed);
-        }
+        const kept = await placed(changed, { before, taken });
         await write(kept);
         return kept;
       }),
-    note: ({ nodeId, entryId, atMs, what }) =>
-      inTurn(async () => {
-        const record = records.get(nodeId);
-        const seen = record?.entries.find((one) => one.entryId === entryId);
-        if (record === undefined || seen === undefined) return;
-        const first = what === 'script' ? seen.scriptsServed === 0 : seen.refusedAssertions === 0;
-        const noted = withEntry(
-          record,
-          what === 'script'
-            ? { ...seen, scriptsServed: seen.scriptsServed + 1, lastSeenAtMs: atMs }
-            : { ...seen, refusedAssertions: seen.refusedAssertions + 1 },
-        );
-        if (first) return write(noted);
-        records.set(nodeId, noted);
-        unwritten.add(nodeId);
-        timer ??= setTimeout(() => void inTurn(flush).catch(onDamaged), lazyMs).unref();
-      }),
+    note: (at) => inTurn(() => note(at)),
     close: () => inTurn(flush),
   };
+}
+
+/** Steps run one after another; one that fails does not keep the next from its turn. */
+function createTurns(): <T>(step: () => Promise<T>) => Promise<T> {
+  let work: Promise<unknown> = Promise.resolve();
+  return (step) => {
+    const done = work.then(step);
+    work = done.catch(() => undefined);
+    return done;
+  };
+}
+
+/** undefined when there is no such entry. */
+function noted(record: MachineRecord | undefined, { entryId, atMs, what }: Noted): { record: MachineRecord; isFirst: boolean } | undefined {
+  const seen = record?.entries.find((one) => one.entryId === entryId);
+  if (record === undefined || seen === undefined) return undefined;
+  const count = what === 'script' ? 'scriptsServed' : 'refusedAssertions';
+  const lastSeenAtMs = what === 'script' ? atMs : seen.lastSeenAtMs;
+  return { record: withEntry(record, { ...seen, [count]: seen[count] + 1, lastSeenAtMs }), isFirst: seen[count] === 0 };
 }
 
 async function readAll(folder: string, onDamaged: (error: unknown) => void) {

@@ -36,28 +36,37 @@ export function parseAllowRule(text: string): Parsed {
     return wrong('must be https://host[:port][/path/], https://*.name[:port][/path/] or https://network/bits[:port]');
   if (!path.endsWith('/')) return wrong('its path must end with a slash');
   if (/\/\.{0,2}\//.test(path)) return wrong('its path must not hold empty, . or .. parts');
+  if (port !== undefined && !isPort(port)) return wrong(`port ${port} is none`);
+  const host = hostOf({ name, bits, under: star !== undefined });
+  if (typeof host === 'string') return wrong(host);
   const protocol = `${scheme}:` as AllowRule['protocol'];
-  const made = hostOf({ name, bits, under: star !== undefined });
-  if (typeof made === 'string') return wrong(made);
-  if (Number(port ?? 1) > 65_535 || Number(port ?? 1) === 0) return wrong(`port ${port} is none`);
-  return { rule: { text, protocol, port: port ?? (scheme === 'https' ? '443' : '80'), host: made, path }, problem: null };
+  return { rule: { text, protocol, port: port ?? defaultPorts[protocol], host, path }, problem: null };
 }
 
+const defaultPorts = Object.freeze({ 'http:': '80', 'https:': '443' });
+const isPort = (text: string): boolean => Number(text) > 0 && Number(text) < 65_536;
+const withoutBrackets = (name: string): string => name.replace(/^\[|\]$/g, '');
+
 function hostOf({ name, bits, under }: { name: string; bits: string | undefined; under: boolean }): AllowRule['host'] | string {
-  const bare = name.replace(/^\[|\]$/g, '');
-  const family = isIP(bare);
-  if (bits !== undefined) {
-    if (family === 0 || under) return 'bits belong behind the address of a network';
-    if (Number(bits) > (family === 4 ? 32 : 128)) return `a network of IPv${family} has at most ${family === 4 ? 32 : 128} bits`;
-    const block = new BlockList();
-    block.addSubnet(bare, Number(bits), family === 4 ? 'ipv4' : 'ipv6');
-    return { kind: 'network', block };
-  }
+  const family = isIP(withoutBrackets(name));
+  if (bits !== undefined) return under ? 'bits belong behind the address of a network' : networkOf(withoutBrackets(name), Number(bits));
   if (under && family !== 0) return 'an address has no names under it';
   // As the URL of a request will have it.
   const asUrl = `http://${name}/`;
-  if (!URL.canParse(asUrl) || (family === 0 && isIP(new URL(asUrl).hostname.replace(/^\[|\]$/g, '')) !== 0)) return `"${name}" is no host`;
-  return { kind: under ? 'under' : 'exact', name: new URL(asUrl).hostname };
+  if (!URL.canParse(asUrl)) return `"${name}" is no host`;
+  const { hostname } = new URL(asUrl);
+  if (family === 0 && isIP(withoutBrackets(hostname)) !== 0) return `"${name}" is no host`;
+  return { kind: under ? 'under' : 'exact', name: hostname };
+}
+
+function networkOf(address: string, bits: number): AllowRule['host'] | string {
+  const family = isIP(address);
+  if (family === 0) return 'bits belong behind the address of a network';
+  const most = family === 4 ? 32 : 128;
+  if (bits > most) return `a network of IPv${family} has at most ${most} bits`;
+  const block = new BlockList();
+  block.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
+  return { kind: 'network', block };
 }
 
 /**

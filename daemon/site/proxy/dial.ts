@@ -70,7 +70,7 @@ function established<S extends Socket>(socket: S, { event, url, signal }: { even
     const fail = (error: unknown): void => {
       settle();
       socket.destroy();
-      reject(error as Error);
+      reject(error);
     };
     const onAbort = (): void => fail(signal.reason);
     const onError = (error: Error): void => fail(error instanceof ControlError ? error : dialError(url, error));
