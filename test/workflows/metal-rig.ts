@@ -9,7 +9,8 @@ import type { RunKind } from '../../domain/metal/run-ends.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RunResult, RunStatus } from '../../workflows/shared/machine-messages.ts';
 import type { TestTemporal } from '../harness/temporal.ts';
-import { type MetalWorld, testProfile } from './metal-world.ts';
+import { testProfile } from './metal-rows.ts';
+import type { MetalWorld } from './metal-world.ts';
 import { type RunningWorkers, running } from './rotation-rig.ts';
 
 export type RunHandle = WorkflowHandle<() => Promise<RunResult>>;
@@ -49,7 +50,12 @@ export const types: Readonly<Record<RunKind, string>> = {
 
 export const words = { actor: 'ann', reason: 'a test' };
 
-export const startRun = (client: Client, kind: RunKind, machineId = 'm1', over: Record<string, unknown> = {}): Promise<RunHandle> =>
+export interface StartOptions {
+  readonly machineId?: string;
+  readonly over?: Readonly<Record<string, unknown>>;
+}
+
+export const startRun = (client: Client, kind: RunKind, { machineId = 'm1', over = {} }: StartOptions = {}): Promise<RunHandle> =>
   client.workflow.start(types[kind], {
     workflowId: workflowIds.machineRun(machineId, kind),
     taskQueue: taskQueues.control,

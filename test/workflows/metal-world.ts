@@ -3,12 +3,11 @@
  * machines would be. The workflows and the activities above it are the real ones.
  */
 import { createHash } from 'node:crypto';
-import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { fromBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyUnpack } from '@bufbuild/protobuf/wkt';
 import type { BatchFacts } from '../../activities/batch-ports.ts';
 import type { EnqueueItem } from '../../activities/command-ports.ts';
 import type {
-  BootEntry,
   CommandAnswer,
   FinishRunInput,
   MetalControlPorts,
@@ -28,14 +27,8 @@ import { powerPlan } from '../../domain/metal/plan.ts';
 import type { Profile } from '../../domain/metal/profile.ts';
 import { claimOf, type DestructiveFact, endMove, type Remains, remainsOf } from '../../domain/metal/run-ends.ts';
 import { stepsOf } from '../../domain/metal/steps.ts';
-import {
-  DeployImageResultSchema,
-  DiagDcgmReportSchema,
-  DiagDisksReportSchema,
-  DiskWipeResultSchema,
-  protocolRegistry,
-  site,
-} from '../../proto/index.ts';
+import { protocolRegistry, site } from '../../proto/index.ts';
+import { factsOf, type Machine, type Run, resultOf } from './metal-rows.ts';
 
 interface Stored extends CommandAnswer {
   readonly id: string;
@@ -46,57 +39,7 @@ interface Stored extends CommandAnswer {
   result: Uint8Array | null;
 }
 
-interface Run {
-  readonly plan: PlannedRun;
-  readonly input: PlanRunInput;
-  readonly before: MachineState;
-  batchId: string | null;
-  entry: BootEntry | null;
-  wiped: boolean;
-  deployed: boolean;
-  end: FinishRunInput['end'] | null;
-  remains: Remains | null;
-}
-
-interface Machine {
-  state: MachineState;
-  stateReason: string;
-  power: 'on' | 'off' | 'changing' | 'unknown';
-  role: string;
-  generation: number;
-  connected: boolean;
-}
-
 export type Reply = { readonly state?: CommandAnswer['state']; readonly error?: string; readonly result?: Uint8Array | null } | 'hold';
-
-const packed = <D extends DescMessage>(schema: D, init: MessageInitShape<D>): Uint8Array => toBinary(schema, create(schema, init));
-
-export const testProfile = (over: Partial<Profile> = {}): Profile => ({
-  name: 'test',
-  description: '',
-  boot: {
-    kernel: { name: 'vmlinuz', sha256: 'aa'.repeat(32) },
-    initramfs: { name: 'initramfs.gz', sha256: 'bb'.repeat(32) },
-    kernelArgs: '',
-    graceful: false,
-    bootTimeMs: 600_000,
-    discoveryWindowMs: 3_600_000,
-  },
-  diagnose: {},
-  wipe: { keep: [], methods: [], samples: 0 },
-  deploy: {
-    image: { url: 'http://images/x.raw', sha256: 'cc'.repeat(32), bytes: 0, format: 'raw', compression: 'none' },
-    disk: {},
-    pick: 'only',
-    growPartition: 0,
-    userDataRef: '',
-    metaData: {},
-    networkConfig: '',
-  },
-  start: { by: 'kexec', joinWithinMs: 600_000, kernelArgs: '' },
-  steps: [],
-  ...over,
-});
 
 export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   readonly machines = new Map<string, Machine>();
@@ -210,7 +153,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     const [machineId, run] = this.#ofCommand(command.id);
     const machine = this.machine(machineId);
     const payload = anyUnpack(fromBinary(AnySchema, command.payload), protocolRegistry) as unknown as Record<string, unknown>;
-    command.result ??= this.#resultOf(command.kind, payload, machine);
+    command.result ??= resultOf(command.kind, { payload, machine, scriptsServed: this.scriptsServed });
     if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.CYCLE) this.#boot(machine, run, Number(payload['ordinal']));
     if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.OFF_HARD)
       Object.assign(machine, { power: 'off', connected: false });
@@ -228,22 +171,6 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     if (entry === null || !this.netboots(entry.attempt)) return;
     run.entry = { ...entry, usedAt: Date.now() };
     join(machine, 'ramdisk');
-  }
-
-  #resultOf(kind: string, payload: Record<string, unknown>, machine: Machine): Uint8Array {
-    const observedAtMs = BigInt(Date.now());
-    const off = payload['action'] === site.PowerAction.OFF_HARD;
-    const results: Record<string, () => Uint8Array> = {
-      'bmc.power': () => packed(site.BmcPowerResultSchema, { state: off ? site.PowerState.OFF : site.PowerState.ON, observedAtMs }),
-      'bmc.inventory': () => packed(site.BmcInventoryReportSchema, { serial: 'S1' }),
-      'boot.cleanUp': () =>
-        packed(site.BootCleanUpResultSchema, { removed: 1, scriptsServed: this.scriptsServed, lastSeenAtMs: observedAtMs }),
-      'diag.disks': () => packed(DiagDisksReportSchema, { disks: [{ name: 'sda', serial: 'D1' }] }),
-      'diag.dcgm': () => packed(DiagDcgmReportSchema, { ran: true }),
-      'disk.wipe': () => packed(DiskWipeResultSchema, { evidence: { body: new TextEncoder().encode(`erase ${machine.generation}`) } }),
-      'deploy.image': () => packed(DeployImageResultSchema, { evidence: { body: new TextEncoder().encode('deploy') } }),
-    };
-    return results[kind]?.() ?? new Uint8Array(0);
   }
 
   #ofCommand(id: string): [string, Run] {
@@ -290,7 +217,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
           usedAt: null,
           closed: false,
         };
-      return run.entry as BootEntry;
+      return run.entry;
     },
     openProvisionedJoin: async (runId) => ({ joinRef: `secret://run/${runId}/join` }),
     recordEvidence: async ({ runId, kind }) => {
@@ -396,82 +323,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
 
   #facts(runId: string): RunFacts {
     const run = this.#run(runId);
-    const { plan, input, batchId, entry, end, remains } = run;
-    const machine = this.machine(plan.machineId);
-    const summary = {
-      id: runId,
-      machineId: plan.machineId,
-      kind: plan.kind,
-      workflowId: input.workflowId,
-      state: end ?? 'open',
-      remains,
-      endReason: '',
-      profileName: '',
-      batchId,
-      actor: input.actor,
-      reason: input.reason,
-      startedAt: 0,
-      endedAt: null,
-      endedBy: '',
-    } as const;
-    return {
-      run: summary,
-      isOpen: end === null,
-      machine: {
-        id: plan.machineId,
-        siteId: 's1',
-        rack: 'r1',
-        tenantId: 'default',
-        state: machine.state,
-        stateSince: 0,
-        stateReason: machine.stateReason,
-        generation: machine.generation,
-        manufacturer: '',
-        model: '',
-        memoryBytes: 0,
-        processors: 0,
-        profileName: '',
-        power: machine.power,
-        powerAt: null,
-        inspectedAt: null,
-        createdAt: 0,
-        createdBy: '',
-        bmc: {
-          address: '10.0.0.1',
-          systemId: '',
-          credentialRef: `secret://bmc/${plan.machineId}`,
-          pinSha256: 'dd'.repeat(32),
-          profile: {},
-        },
-        run: summary,
-      },
-      profile: input.profile as unknown as Profile | null,
-      actions: plan.actions,
-      macAddresses: ['00:11:22:33:44:55'],
-      disks: [
-        {
-          key: 'D1',
-          name: 'sda',
-          serial: 'D1',
-          wwn: '',
-          model: 'X',
-          sizeBytes: 1_000,
-          transport: 'sata',
-          rotational: false,
-          origin: 'ramdisk',
-          seenAt: 0,
-        },
-      ],
-      bootEntry: entry,
-      node: {
-        state: 'active',
-        role: machine.role,
-        generation: machine.generation,
-        connectedRole: machine.connected ? machine.role : null,
-        certificateRole: machine.generation === 1 ? null : machine.role,
-        certifiedAt: null,
-      },
-    };
+    return factsOf(runId, { run, machine: this.machine(run.plan.machineId) });
   }
 }
 

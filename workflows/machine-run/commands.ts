@@ -46,24 +46,35 @@ export async function sendAll(line: Line, planned: readonly PlannedAct[]): Promi
 async function send(line: Line, { act, ordinal }: PlannedAct): Promise<StepOutcome> {
   const { run } = line;
   const first = (run.sent[act] ?? 0) + 1;
-  const { tries } = actOf(act);
   for (let tried = 1; ; tried += 1) {
-    const n = run.count(act);
-    const commandId = actCommandId(runPrefix(workflowInfo().workflowId, run.runId), act, n);
-    run.inFlight = { act, n };
-    const end = await oneAttempt(line, { commandId, input: { runId: run.runId, act, n, first, ordinal, patienceMs } });
-    if (end.state !== 'late' && end.state !== 'silent') run.inFlight = null;
-    run.scope.last = { commandId, state: end.state, message: end.error, at: Date.now() };
-    show(line);
+    const end = await oneAttempt(line, { act, ordinal, first });
     if (end.state === 'done' || end.state === 'sent') return good();
-    if (end.state === 'unsent') run.begun.delete(act);
-    const reason = end.reason ?? `${act}-${end.state}`;
-    if (tried >= tries || end.state === 'unsent' || end.state === 'late') return bad(reason, `${act}: ${end.error || end.state}`);
-    run.note(run.scope.name, 'failed', { detail: `${act}: ${end.error || end.state}`, now: Date.now() });
+    const said = `${act}: ${end.error === '' ? end.state : end.error}`;
+    if (tried >= actOf(act).tries || hopeless.has(end.state)) return bad(end.reason ?? `${act}-${end.state}`, said);
+    run.note(run.scope.name, 'failed', { detail: said, now: Date.now() });
     run.scope.attempt += 1;
+    // Who is silent is not waited for: another one is asked.
     if (end.state !== 'silent') await sleep(pauseMs(tried), { summary: `before ${act} is tried again` });
     run.note(run.scope.name, 'started', { now: Date.now() });
   }
+}
+
+/** Another attempt would meet the same. */
+const hopeless: ReadonlySet<string> = new Set(['unsent', 'late']);
+/** It may still be under way. */
+const unended: ReadonlySet<string> = new Set(['late', 'silent']);
+
+async function oneAttempt(line: Line, { act, ordinal, first }: PlannedAct & { readonly first: number }): Promise<ActEnd> {
+  const { run } = line;
+  const n = run.count(act);
+  const commandId = actCommandId(runPrefix(workflowInfo().workflowId, run.runId), act, n);
+  run.inFlight = { act, n };
+  const end = await call(line, { commandId, input: { runId: run.runId, act, n, first, ordinal, patienceMs } });
+  if (!unended.has(end.state)) run.inFlight = null;
+  if (end.state === 'unsent') run.begun.delete(act);
+  run.scope.last = { commandId, state: end.state, message: end.error, at: Date.now() };
+  show(line);
+  return end;
 }
 
 interface Attempt {
@@ -71,7 +82,7 @@ interface Attempt {
   readonly input: Omit<Parameters<MetalSigningActivities['actOnMachine']>[0], 'records'>;
 }
 
-async function oneAttempt(line: Line, { commandId, input }: Attempt): Promise<ActEnd> {
+async function call(line: Line, { commandId, input }: Attempt): Promise<ActEnd> {
   const { run } = line;
   const leftMs = Math.max(leastMs, (run.scope.deadline ?? Number.POSITIVE_INFINITY) - Date.now());
   const options = {
