@@ -136,7 +136,7 @@ const highestEpochSeen = 2n ** 52n - 1n;
 
 export function readHello(hello: Hello): HelloFacts {
   const capabilities = [...new Set(hello.capabilities)];
-  if (capabilities.length > mostCapabilities || !capabilities.every((name) => /^[a-z0-9][a-z0-9.-]{0,62}$/.test(name)))
+  if (capabilities.length > mostCapabilities || !capabilities.every((name) => /^[a-z0-9][A-Za-z0-9.-]{0,62}$/.test(name)))
     throw bad('a capability');
   return {
     protocol: { min: hello.protoMin, max: hello.protoMax },
