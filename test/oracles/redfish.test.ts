@@ -15,6 +15,7 @@ import { claimPort } from '../../scripts/lib/free-port.mjs';
 import { payloadOf, valueOf } from '../daemon/bmc-stage.ts';
 import { startFakeBmc } from '../fakes/bmc/server.ts';
 import { eventually } from '../harness/eventually.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
 const run = promisify(execFile);
 const { BootTarget, PowerAction, PowerState } = site;
@@ -38,13 +39,17 @@ describe('Redfish of others', function () {
     before(async () => {
       const port = await claimPort({ port: 0, who: 'sushy-emulator', setBy: 'the test' });
       address = `127.0.0.1:${port}`;
-      const program = 'from sushy_tools.emulator.main import main; main()';
-      emulator = spawn('python3', ['-c', program, '--fake', '-i', '127.0.0.1', '-p', String(port)], { env: env(), stdio: 'ignore' });
+      // Its machines take up to eleven seconds for a change of power, by dice.
+      const program = 'import random; random.randint = lambda least, most: 1; from sushy_tools.emulator.main import main; main()';
+      // It keeps the state of its machines in the folder for temporary files.
+      const own = { ...env(), TMPDIR: scratchFolder() };
+      emulator = spawn('python3', ['-c', program, '--fake', '-i', '127.0.0.1', '-p', String(port)], { env: own, stdio: 'ignore' });
       await eventually('the emulator answers', async () => (await fetch(`http://${address}/redfish/v1/`).catch(() => undefined))?.ok);
     });
     after(async () => {
       emulator?.kill('SIGKILL');
       if (emulator?.exitCode === null) await once(emulator, 'exit');
+      removeScratchFolders();
     });
 
     async function perform<T>(kind: BmcKind, payload: Record<string, unknown> = {}): Promise<T> {
