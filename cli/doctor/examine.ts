@@ -9,6 +9,8 @@ import { pendingMigrations, readMigrations } from '../../drizzle/migrate.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
 import { bundleDigest, type PublicBundle } from '../../pki/bundle/index.ts';
 import { type FleetAhead, readFleetAhead } from '../../services/freshness.ts';
+import { readMachineHealth } from '../../services/metal/health.ts';
+import { countMachines } from '../../services/metal/machine-views.ts';
 import { getTrust, type TrustView } from '../../services/operator-reads.ts';
 import { listProcesses } from '../../services/processes.ts';
 import type { Settings } from '../settings.ts';
@@ -20,6 +22,7 @@ import { error, type Finding, messageOf, ok } from './finding.ts';
 import { judgeBundle } from './judge-bundle.ts';
 import { judgeFreshness, judgeProcesses, judgeTrust } from './judge-deployment.ts';
 import { judgeClock, judgeGatewayFiles, judgeNode } from './judge-host.ts';
+import { judgeMachines } from './judge-machines.ts';
 
 export interface Examination {
   readonly settings: Settings;
@@ -91,9 +94,13 @@ async function examineOpen(examination: Examination, db: Database): Promise<Find
     judgeTrust(trust),
     ...(await examineApprovers(db, { env, trustDomain: judged.bundle?.trustDomain ?? null })),
     ...judgeProcesses(await listProcesses(db), at),
+    ...judgeMachines(await readMachineHealth(db, at), { machines: await machinesOf(db), now: at }),
     ...judgeFreshness({ ...(await readFreshness(db)), bundle: identityOf(judged.bundle) }),
   ];
 }
+
+const machinesOf = async (db: Database): Promise<number> =>
+  (await countMachines(db, 'all')).reduce((sum, { machines }) => sum + machines, 0);
 
 async function judgeMigrations(db: Database): Promise<Finding> {
   const fix = 'start the api of this version, which migrates, or run the version that made the database';

@@ -55,7 +55,7 @@ describe('the console: machines', () => {
     assert.deepEqual([none.status, /no machine is called none/.test(await none.text())], [404, true]);
   });
 
-  it('M24 writes what controllers and machines said as text, and runs none of it; styles stay in the sheet', async () => {
+  it('BAT-056 writes what controllers and machines said as text, and runs none of it; styles stay in the sheet', async () => {
     const evil = `<script>alert(1)</script>"'&\u202egnirts\u001b[31m`;
     const { machine } = aWipedMachine();
     assert.ok(machine.live !== null);
