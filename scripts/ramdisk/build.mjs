@@ -35,7 +35,10 @@ export async function buildRamdisk({
   flavour = 'linux-image-cloud-amd64',
 } = {}) {
   if (process.platform !== 'linux' || process.arch !== 'x64')
-    throw new SetupError(`the ramdisk is built on Linux x64, this is ${process.platform} ${process.arch}`, 'build it on a machine like those that boot it');
+    throw new SetupError(
+      `the ramdisk is built on Linux x64, this is ${process.platform} ${process.arch}`,
+      'build it on a machine like those that boot it',
+    );
   mkdirSync(cache, { recursive: true });
   mkdirSync(out, { recursive: true });
   const kernel = await kernelOf({ cache, flavour });
@@ -62,7 +65,12 @@ export async function buildRamdisk({
     initramfs: { sha256: sha256(initramfs), bytes: initramfs.length },
     missing,
     modules: kernel.modules,
-    files: entries.map(({ path, mode, content = Buffer.alloc(0) }) => ({ path, mode: mode.toString(8), bytes: content.length, sha256: sha256(content) })),
+    files: entries.map(({ path, mode, content = Buffer.alloc(0) }) => ({
+      path,
+      mode: mode.toString(8),
+      bytes: content.length,
+      sha256: sha256(content),
+    })),
   };
   put(out, 'vmlinuz', kernel.image);
   put(out, 'initramfs.gz', initramfs);
@@ -79,8 +87,9 @@ function put(folder, name, content) {
 async function toolEntries() {
   const found = [];
   const missing = [];
-  for (const [program, { package: name, for: purpose }] of Object.entries(tools)) {
+  for (const [program, { package: name, for: purpose, ...rest }] of Object.entries(tools)) {
     const path = findProgram(program);
+    if (path === undefined && 'needed' in rest) throw new SetupError(`there is no ${program}: ${purpose}`, `apt-get install ${name}`);
     if (path === undefined) missing.push({ program, package: name, for: purpose });
     else found.push(...(await programEntries(path, `usr/sbin/${program}`)));
   }
@@ -109,11 +118,16 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   await runScript(async () => {
     const { values } = parseArgs({ options: { out: { type: 'string' }, 'kernel-package': { type: 'string' } } });
     const { out, 'kernel-package': flavour } = values;
-    const { folder, manifest } = await buildRamdisk({ ...(out === undefined ? {} : { out }), ...(flavour === undefined ? {} : { flavour }) });
+    const { folder, manifest } = await buildRamdisk({
+      ...(out === undefined ? {} : { out }),
+      ...(flavour === undefined ? {} : { flavour }),
+    });
     for (const { program, package: name, for: purpose } of manifest.missing)
       process.stderr.write(`without ${program} (package ${name}): ${purpose}\n`);
     const megabytes = (/** @type {number} */ bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-    process.stderr.write(`kernel ${manifest.kernel.version}, ${megabytes(manifest.kernel.bytes)}; initramfs ${megabytes(manifest.initramfs.bytes)}, ${manifest.files.length} files\n`);
+    process.stderr.write(
+      `kernel ${manifest.kernel.version}, ${megabytes(manifest.kernel.bytes)}; initramfs ${megabytes(manifest.initramfs.bytes)}, ${manifest.files.length} files\n`,
+    );
     process.stdout.write(`${folder}\n`);
   });
 }

@@ -41,7 +41,10 @@ async function unpacked({ cache, flavour }) {
   const fetched = await runCommand('apt-get', ['download', name], { cwd: aside, timeoutMs: 300_000 });
   const file = readdirSync(aside).find((one) => one.endsWith('.deb'));
   if (fetched.code !== 0 || file === undefined)
-    throw new SetupError(`apt-get download ${name} failed: ${fetched.err.trim().split('\n')[0]}`, 'apt-get update, or name a package with --kernel-package');
+    throw new SetupError(
+      `apt-get download ${name} failed: ${fetched.err.trim().split('\n')[0]}`,
+      'apt-get update, or name a package with --kernel-package',
+    );
   const opened = await runCommand('dpkg-deb', ['-x', file, 'tree'], { cwd: aside, timeoutMs: 300_000 });
   if (opened.code !== 0) throw new SetupError(`dpkg-deb -x ${file} failed: ${opened.err.trim()}`, 'is dpkg-deb installed?');
   renameSync(join(aside, 'tree'), folder);
@@ -67,7 +70,10 @@ function needsOf(module) {
   const at = module.indexOf('\0depends=');
   if (at === -1) return [];
   const from = at + '\0depends='.length;
-  return module.toString('latin1', from, module.indexOf(0, from)).split(',').filter((name) => name !== '');
+  return module
+    .toString('latin1', from, module.indexOf(0, from))
+    .split(',')
+    .filter((name) => name !== '');
 }
 
 /** @param {string} path */

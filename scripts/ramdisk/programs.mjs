@@ -7,6 +7,7 @@ import { modes } from './cpio.mjs';
 
 /** What each program is for, and the package that has it. One that is missing is said in the manifest: the ramdisk then does without. */
 export const tools = Object.freeze({
+  flock: { package: 'util-linux', needed: true, for: 'bcd, which keeps two of itself out of one folder' },
   kexec: { package: 'kexec-tools', for: 'boot.kexec without going through the firmware' },
   zstd: { package: 'zstd', for: 'images compressed with zstd' },
   'qemu-img': { package: 'qemu-utils', for: 'images in qcow2' },
@@ -32,7 +33,10 @@ export async function busybox() {
 export async function programEntries(path, to) {
   const own = { path: to, mode: modes.program, content: readFileSync(realpathSync(path)) };
   const libraries = await librariesOf(path);
-  return [own, ...libraries.map((library) => ({ path: library.slice(1), mode: modes.program, content: readFileSync(realpathSync(library)) }))];
+  return [
+    own,
+    ...libraries.map((library) => ({ path: library.slice(1), mode: modes.program, content: readFileSync(realpathSync(library)) })),
+  ];
 }
 
 /** @param {string} path @returns {Promise<string[]>} */
