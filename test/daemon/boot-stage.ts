@@ -31,7 +31,12 @@ export async function bootStage(deployment: TestDeployment, over: Record<string,
   const artefacts = join(folder, 'artefacts');
   await mkdir(artefacts);
   for (const [name, content] of Object.entries(files)) await writeFile(join(artefacts, name), content);
-  const stored = await joinedNode(deployment, { gatewayUrl: 'https://gateway.test:7443', nodeId: 'agent-1', role: 'site' });
+  const stored = await joinedNode(deployment, {
+    gatewayUrl: 'https://gateway.test:7443',
+    nodeId: 'agent-1',
+    role: 'site',
+    now: 1_800_000_000_000,
+  });
   const log: LogLine[] = [];
   const write = (level: string) => (facts: Record<string, unknown>, message: string) => void log.push({ level, facts, message });
   const state = { now: 1_800_000_000_000, secret: token as Uint8Array | null };
