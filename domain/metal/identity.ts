@@ -27,7 +27,7 @@ export const classOfSource = (source: string): FactClass => endings.find(([form]
 
 /** What makers leave in a field that they do not fill. */
 const placeholders =
-  /^(?:to be filled( by o\.?e\.?m\.?)?|default string|system serial number|chassis serial number|not (specified|available|applicable|present|provided)|none|null|undefined|unknown|n\/?a|oem|empty|invalid|0?123456789.*|[0x. -]*|f+|-+|\.+)$/i;
+  /^(?:to be filled( by o\.?e\.?m\.?)?|default string|system serial number|chassis serial number|not (specified|available|applicable|present|provided)|none|null|undefined|unknown|n\/?a|oem|empty|invalid|0?1234567890?|[0x. -]*|f+|-+|\.+)$/i;
 
 /** Lower case with colons, or null for what is no MAC address of a machine: null, broadcast and group addresses included (M62). */
 export function normaliseMac(text: string): string | null {

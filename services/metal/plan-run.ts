@@ -115,11 +115,14 @@ function assertClaimable({ id, state, stateReason, node }: LockedMachine, kind: 
   const move = claimOf[kind];
   const moved = move !== null && moveMachine(move, state) !== null;
   if (!moved && !staysIn[kind].includes(state)) {
-    throw machineState(`machine ${id} is ${state}${state === 'quarantined' ? ` (${stateReason})` : ''}: a ${kind} run cannot begin from there`, {
-      machineId: id,
-      state,
-      kind,
-    });
+    throw machineState(
+      `machine ${id} is ${state}${state === 'quarantined' ? ` (${stateReason})` : ''}: a ${kind} run cannot begin from there`,
+      {
+        machineId: id,
+        state,
+        kind,
+      },
+    );
   }
   if (node.state === 'retired')
     throw new ControlError('INVALID_STATE', `the node of machine ${id} is deleted`, { details: { reason: 'node-retired', machineId: id } });

@@ -3,7 +3,7 @@
  *
  * Of YAML only what JSON has is taken: no aliases (a few lines of them are gigabytes), no tags, no keys given twice, one document.
  */
-import { type Document, isAlias, isNode, LineCounter, parseDocument, visit } from 'yaml';
+import { type Document, isAlias, isNode, LineCounter, parseDocument, type Scalar, visit } from 'yaml';
 import type { z } from 'zod';
 import type { TextProblem } from './types.ts';
 
@@ -39,12 +39,19 @@ export function readYaml<T>(text: string, schema: z.ZodType<T>): ReadText<T> {
   const lineOf = (path: readonly PropertyKey[]): number => lineOfPath(document, path, lineAt);
   const broken = [...syntax, ...aliases];
   if (broken.length > 0) return { value: null, problems: broken, lineOf };
+  visit(document, { Scalar: (_, node) => keepDigits(node) });
   const judged = schema.safeParse(document.toJS({ maxAliasCount: 0 }));
   if (judged.success) return { value: judged.data, problems: [], lineOf };
   const problems = judged.error.issues.map(
     (issue): TextProblem => ({ line: lineOf(issue.path), field: pathText(issue.path), message: issue.message }),
   );
   return { value: null, problems: inOrder(problems), lineOf };
+}
+
+/** A serial number 007, or a digest of digits alone, is no number: what would not be written the same way again stays the text that it is. */
+function keepDigits(scalar: Scalar): void {
+  if (typeof scalar.value === 'number' && scalar.source !== undefined && String(scalar.value) !== scalar.source)
+    scalar.value = scalar.source;
 }
 
 const inOneLine = (text: string): string => text.replaceAll(/\s+/g, ' ').trim();

@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { AnySchema, anyPack, anyUnpack } from '@bufbuild/protobuf/wkt';
+import { commandKinds } from '../../../domain/commands/kinds.ts';
+import type { PlannedAction } from '../../../domain/metal/plan.ts';
+import { profileCommandKinds } from '../../../domain/metal/profile.ts';
+import { stepsOf } from '../../../domain/metal/steps.ts';
+import { hour } from '../../../domain/time.ts';
+import { batchSubject, decodeProof, verifyQuorum } from '../../../pki/quorum/index.ts';
+import { BatchApprovalSchema, BatchProofSchema, DiskWipeSchema, protocolRegistry, site } from '../../../proto/index.ts';
+import { type CommandRequest, enqueueCommands } from '../../../services/command-queue.ts';
+import {
+  assertStepSends,
+  createRunBatch,
+  encodePlannedPayload,
+  leavesOfRun,
+  metalBatchScope,
+  planRun,
+} from '../../../services/metal/index.ts';
+import type { RunPlan } from '../../../services/metal/types.ts';
+import { goodProfile } from '../../domain/metal/profiles.ts';
+import { useDatabase } from '../../harness/postgres.ts';
+import { approve, batchWorker, publishQuorum, twoOfThree } from '../batch-support.ts';
+import { addNode, refused, sha256, trustDomain } from '../support.ts';
+import { addSite, availableMachine, bootRamdisk, commandIdOf, now, runOf, siteId } from './support.ts';
+
+describe('scopes of runs', () => {
+  const used = useDatabase();
+  const context = { now, trustDomain };
+
+  before(async function () {
+    this.timeout(30_000);
+    await publishQuorum(used.db);
+    await addSite(used.db);
+    for (const id of ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7']) await availableMachine(used.db, id);
+  });
+
+  const scopeOf = (nodes: readonly string[], kinds: readonly string[]) =>
+    used.db.transaction((tx) => metalBatchScope(tx, commandKinds, nodes, kinds));
+
+  it('BAT-032 BAT-033 BAT-038 one leaf a machine and destructive kind, open for any payload, and none for the others', async () => {
+    assert.deepEqual(await scopeOf(['m1', 'm2'], ['diag.disks', 'disk.wipe', 'boot.prepareRamdisk', 'deploy.image', 'disk.wipe']), [
+      { subject: 'm1', kind: 'disk.wipe' },
+      { subject: 'm1', kind: 'deploy.image' },
+      { subject: 'm2', kind: 'disk.wipe' },
+      { subject: 'm2', kind: 'deploy.image' },
+    ]);
+    assert.deepEqual(await scopeOf(['m1'], ['bmc.inventory', 'diag.dcgm']), []);
+  });
+
+  it('BAT-034 for a bmc kind one leaf for each active site agent of the machine’s site and tenant', async () => {
+    await addNode(used.db, 'agent-away', 'site');
+    await used.db.query({ text: `update nodes set state = 'revoked' where id = 'agent-away'` });
+    await used.db.query({ text: `insert into sites (id) values ('paris') on conflict do nothing` });
+    await addNode(used.db, 'agent-paris', 'site');
+    await used.db.query({ text: `update nodes set site_id = 'paris' where id = 'agent-paris'` });
+    await addNode(used.db, 'agent-tenant', 'site');
+    await used.db.query({ text: `insert into tenants (id) values ('acme')` });
+    await used.db.query({ text: `update nodes set tenant_id = 'acme' where id = 'agent-tenant'` });
+    assert.deepEqual(await scopeOf(['m1', 'm2'], ['bmc.rotate']), [
+      { subject: 'bmc:agent-a/m1.bmc.example', kind: 'bmc.rotate' },
+      { subject: 'bmc:agent-b/m1.bmc.example', kind: 'bmc.rotate' },
+      { subject: 'bmc:agent-a/m2.bmc.example', kind: 'bmc.rotate' },
+      { subject: 'bmc:agent-b/m2.bmc.example', kind: 'bmc.rotate' },
+    ]);
+  });
+
+  it('refuses what no leaf can be made of', async () => {
+    await assert.rejects(scopeOf(['m1', 'nobody'], ['disk.wipe']), refused('NOT_FOUND', /no machine is called nobody/));
+    await assert.rejects(scopeOf(['m1'], ['disk.shred']), refused('INVALID_INPUT', /there is no command kind disk\.shred/, 'unknown-kind'));
+    await assert.rejects(
+      scopeOf(['agent-a'], ['bmc.power']),
+      refused('INVALID_STATE', /has no management controller on record/, 'no-controller'),
+    );
+  });
+
+  const payloadOf = (plan: RunPlan, action: PlannedAction): Uint8Array =>
+    encodePlannedPayload({ machineId: plan.machineId, runId: plan.runId, bmc: plan.bmc }, action);
+  const powerCommand = (
+    plan: RunPlan,
+    batchId: string,
+    { action, agent = 'agent-a' }: { action: PlannedAction; agent?: string },
+  ): CommandRequest => ({
+    id: commandIdOf(plan, `${action.kind}-${action.ordinal}-${agent}.1`),
+    nodeId: agent,
+    kind: action.kind,
+    payload: payloadOf(plan, action),
+    deadlineMs: now + hour,
+    requestedBy: 'olga',
+    batchId,
+  });
+  const enqueue = async (commands: readonly CommandRequest[]) =>
+    enqueueCommands({ db: used.db, worker: await batchWorker(used.db), trustDomain, now, commands });
+
+  it('BAT-030 BAT-035 a run has one batch with every destructive command it may send, before it sends the first; asked again, the same', async () => {
+    const plan = await planRun(used.db, runOf('m1', 'provision'));
+    const batch = await createRunBatch(used.db, plan.runId, context);
+    assert.ok(batch?.created === true && batch.held);
+    const kinds = plan.leaves.map(({ kind }) => kind);
+    assert.deepEqual([...new Set(kinds)].sort(), ['bmc.boot', 'bmc.power', 'boot.kexec', 'deploy.image', 'disk.wipe']);
+    assert.equal(batch.size, 3 + 2 * (3 + 4));
+    assert.deepEqual(await leavesOfRun(used.db, plan.runId), plan.leaves);
+    await addNode(used.db, 'agent-late', 'site');
+    const again = await createRunBatch(used.db, plan.runId, context);
+    assert.deepEqual([again?.batchId, again?.created], [batch.batchId, false], 'also when the site has another agent meanwhile');
+    await used.db.query({ text: `update nodes set state = 'revoked' where id = 'agent-late'` });
+    const inspection = await planRun(used.db, runOf('m2', 'inspect'));
+    assert.equal(await createRunBatch(used.db, inspection.runId, context), null);
+  });
+
+  it('MT1 every planned boot setting and power action runs under one approved batch, at either agent, and a fifth power action has no leaf', async () => {
+    const plan = await planRun(used.db, runOf('m3', 'provision'));
+    const batch = await createRunBatch(used.db, plan.runId, context);
+    assert.ok(batch !== null);
+    await approve(used.db, batch.batchId);
+    const planned = plan.actions.flatMap((action) =>
+      ['agent-a', 'agent-b'].map((agent) => powerCommand(plan, batch.batchId, { action, agent })),
+    );
+    assert.equal((await enqueue(planned)).enqueued.length, 14);
+    const fifth: PlannedAction = { kind: 'bmc.power', ordinal: 5, purpose: 'off', action: 'cycle' };
+    await assert.rejects(
+      enqueue([powerCommand(plan, batch.batchId, { action: fifth })]),
+      refused('INVALID_INPUT', /is not in the scope of batch/, 'not-in-scope'),
+    );
+    const other = { ...plan.actions.find(({ kind }) => kind === 'bmc.power'), action: 'off-hard' } as PlannedAction;
+    await assert.rejects(
+      enqueue([{ ...powerCommand(plan, batch.batchId, { action: other }), id: commandIdOf(plan, 'power.9') }]),
+      refused('INVALID_INPUT', /is not in the scope/, 'not-in-scope'),
+    );
+    await judgeAtMachine(plan, batch.batchId, fifth);
+  });
+
+  /** What the site agent itself says, with what travels beside a command: the queue is not what keeps a machine safe. */
+  async function judgeAtMachine(plan: RunPlan, batchId: string, fifth: PlannedAction): Promise<void> {
+    const [row] = await used.db.query<{ approval: Buffer }>({ text: 'select approval from command_batches where id = $1' }, [batchId]);
+    const approval = fromBinary(BatchApprovalSchema, row?.approval ?? new Uint8Array(0));
+    const leaves = await used.db.query<{ kind: string; proof: Buffer }>(
+      { text: 'select kind, proof from command_batch_scope where batch_id = $1' },
+      [batchId],
+    );
+    const verdicts = (action: PlannedAction) => {
+      const any = fromBinary(AnySchema, payloadOf(plan, action));
+      const payload = anyUnpack(any, protocolRegistry);
+      assert.ok(payload !== undefined);
+      const subject = batchSubject({ nodeId: 'agent-a', kind: action.kind, payload });
+      const leaf = { subject, kind: action.kind, payloadSha256: sha256(any.value) };
+      return leaves.map(({ proof }) => {
+        const { index, siblings } = decodeProof(proof);
+        const message = create(BatchProofSchema, { index: BigInt(index), siblings: [...siblings] });
+        return verifyQuorum({ quorum: twoOfThree, batchId, leaf, approval, proof: message, trustDomain, now });
+      });
+    };
+    const used_ = plan.actions.map((action) => verdicts(action).filter(({ ok }) => ok));
+    assert.ok(
+      used_.every((good) => good.length === 1),
+      'each planned action has exactly one leaf at this agent',
+    );
+    assert.equal(new Set(used_.flat().map((one) => (one.ok ? one.leafHash : ''))).size, 7, 'and no two share one: a leaf counts once');
+    const refusals = verdicts(fifth);
+    assert.ok(refusals.length === 17 && refusals.every((one) => !one.ok && one.reason === 'not-in-scope'));
+  }
+
+  it('MT1 a profile that turns the machine off, on, and boots it once more has a leaf for each', async () => {
+    const profile = goodProfile();
+    const plan = await planRun(used.db, runOf('m4', 'provision', { profile: { ...profile, boot: { ...profile.boot, graceful: true } } }));
+    const batch = await createRunBatch(used.db, plan.runId, context);
+    assert.ok(batch !== null);
+    await approve(used.db, batch.batchId);
+    const powers = plan.actions.filter(({ kind }) => kind === 'bmc.power');
+    assert.deepEqual(
+      powers.map((one) => one.kind === 'bmc.power' && one.action),
+      ['off-soft', 'on', 'cycle', 'cycle', 'off-hard'],
+    );
+    assert.equal((await enqueue(powers.map((action) => powerCommand(plan, batch.batchId, { action })))).enqueued.length, 5);
+    const sixth: PlannedAction = { kind: 'bmc.power', ordinal: 6, purpose: 'off', action: 'cycle' };
+    await assert.rejects(
+      enqueue([powerCommand(plan, batch.batchId, { action: sixth })]),
+      refused('INVALID_INPUT', /not in the scope/, 'not-in-scope'),
+    );
+  });
+
+  it('the payload of a planned action names references alone, and every field that decides where it goes', () => {
+    const target = {
+      machineId: 'm',
+      runId: 'r',
+      bmc: { address: 'b', systemId: 's', credentialRef: 'secret://bmc/m', pinSha256: 'e'.repeat(64) },
+    };
+    const any = fromBinary(AnySchema, encodePlannedPayload(target, { kind: 'bmc.power', ordinal: 3, purpose: 'off', action: 'off-hard' }));
+    const message = fromBinary(site.BmcPowerSchema, any.value);
+    const { address, nodeId, credentialRef, pinSha256, systemId, action, runId, ordinal } = message;
+    assert.deepEqual(
+      { address, nodeId, credentialRef, pinSha256, systemId, action, runId, ordinal },
+      {
+        address: 'b',
+        nodeId: 'm',
+        credentialRef: 'secret://bmc/m',
+        pinSha256: 'e'.repeat(64),
+        systemId: 's',
+        action: site.PowerAction.OFF_HARD,
+        runId: 'r',
+        ordinal: 3,
+      },
+    );
+  });
+
+  const wipeOf = (plan: RunPlan, changes: Partial<CommandRequest> = {}): CommandRequest => ({
+    id: commandIdOf(plan, 'wipe.1'),
+    nodeId: plan.machineId,
+    kind: 'disk.wipe',
+    payload: toBinary(AnySchema, anyPack(DiskWipeSchema, create(DiskWipeSchema, { runId: plan.runId }))),
+    deadlineMs: now + hour,
+    requestedBy: 'olga',
+    ...changes,
+  });
+
+  it('BAT-036 BAT-037 what a step has declared is in the batch; what it has not is refused at the queue, in a batch and without one', async () => {
+    const declared = await planRun(used.db, runOf('m5', 'provision'));
+    const batch = await createRunBatch(used.db, declared.runId, context);
+    assert.ok(batch !== null);
+    await bootRamdisk(used.db, declared);
+    assert.equal((await enqueue([wipeOf(declared, { batchId: batch.batchId })])).held.length, 1);
+
+    // The same steps, of which the one that wipes has forgotten to say so: its kind is in no scope that is made of them.
+    const forgetful = stepsOf.provision.map(({ name, sends }) => (name === 'wipe' ? { name } : { name, sends }));
+    const kinds = profileCommandKinds(goodProfile(), forgetful);
+    assert.ok(!kinds.includes('disk.wipe'));
+    const rotation = await planRun(used.db, runOf('m6', 'rotate-bmc'));
+    const small = await createRunBatch(used.db, rotation.runId, context);
+    assert.ok(small !== null);
+    await used.db.query({ text: `update nodes set role = 'ramdisk' where id = 'm6'` });
+    await assert.rejects(
+      enqueue([wipeOf(rotation, { batchId: small.batchId })]),
+      refused('INVALID_INPUT', /disk\.wipe on m6 with this payload is not in the scope/, 'not-in-scope'),
+    );
+    await assert.rejects(enqueue([wipeOf(rotation)]), refused('INVALID_STATE', /disk\.wipe is destructive/, 'batch-required'));
+    assert.throws(
+      () => assertStepSends({ kind: 'rotate-bmc', profile: null }, 'rotate', 'disk.wipe'),
+      refused('INVALID_INPUT', /has not declared it/, 'undeclared-kind'),
+    );
+    assert.doesNotThrow(() => assertStepSends({ kind: 'rotate-bmc', profile: null }, 'rotate', 'bmc.rotate'));
+  });
+
+  it('BAT-036 a profile’s own step that relays requests through the site is in the batch by what it declares', async () => {
+    const steps = [{ name: 'talos', after: 'provisioned-join', sends: ['site.httpProxy'] }];
+    const plan = await planRun(used.db, runOf('m7', 'provision', { profile: goodProfile({ steps }) }));
+    assert.ok(plan.leaves.some(({ subject, kind }) => subject === 'node:m7' && kind === 'site.httpProxy'));
+    assert.ok(plan.steps.some(({ name, sends }) => name === 'talos' && sends.includes('site.httpProxy')));
+    assert.equal(
+      plan.steps.findIndex(({ name }) => name === 'talos'),
+      plan.steps.findIndex(({ name }) => name === 'provisioned-join') + 1,
+    );
+  });
+
+  it('a site without an agent of the machine’s tenant is told before anything is claimed', async () => {
+    await used.db.query({ text: `update nodes set state = 'revoked' where role = 'site' and site_id = $1` }, [siteId]);
+    await availableAfterwards();
+    await assert.rejects(
+      planRun(used.db, runOf('lonely', 'provision')),
+      refused('INVALID_STATE', /site berlin has no active site agent/, 'no-site-agent'),
+    );
+    const [row] = await used.db.query<{ state: string }>({ text: `select state from machines where id = 'lonely'` });
+    assert.equal(row?.state, 'available');
+  });
+
+  async function availableAfterwards(): Promise<void> {
+    await used.db.query({ text: `update nodes set state = 'active' where id = 'agent-a'` });
+    await availableMachine(used.db, 'lonely');
+    await used.db.query({ text: `update nodes set state = 'revoked' where id = 'agent-a'` });
+  }
+});
