@@ -165,7 +165,7 @@ describe('a controller that is broken or hostile', () => {
       });
       assert.ok(bmc.effects.sessionsOpen === 0, `operation ${n} left ${bmc.effects.sessionsOpen} open`);
     }
-    assert.ok(failed > 20 && failed < 700, `${failed} failed`);
+    assert.ok(failed >= 10 && failed < 700, `${failed} failed`);
     assert.deepEqual([bmc.effects.loginsFailed, bmc.state.lockedUntilMs, bmc.effects.overlaps], [0, 0, 0]);
   });
 

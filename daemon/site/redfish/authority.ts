@@ -199,7 +199,7 @@ export class Authority {
   /** Gone is as good as closed. What fails three times runs out by itself. */
   async #delete(path: string, { headers, signal }: { headers: Record<string, string>; signal: AbortSignal }): Promise<boolean> {
     for (let tries = 0; tries < 3; tries += 1) {
-      const answer = await this.#ports.send({ method: 'DELETE', path, headers }, signal).catch(() => undefined);
+      const answer = await this.#ports.send({ method: 'DELETE', path, headers, isKept: true }, signal).catch(() => undefined);
       if (answer !== undefined && (answer.status < 300 || answer.status === 404 || answer.status === 401)) return answer.status < 300;
     }
     this.#ports.note(`session ${path} could not be closed; it ends by the controller's own time limit`);
@@ -246,6 +246,7 @@ const loginOf = (path: string, { username, password }: { username: string; passw
   method: 'POST',
   path,
   headers: { 'content-type': 'application/json' },
+  isKept: true,
   body: JSON.stringify({ UserName: username, Password: password }),
 });
 

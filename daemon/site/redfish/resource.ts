@@ -48,23 +48,26 @@ export function parseLoosely(answer: RawAnswer): Json | undefined {
   }
 }
 
-/** Of brackets outside of strings; nothing is parsed. */
+/** Of brackets outside of strings; nothing is parsed. Strings are skipped by their ends: they are most of an answer. */
 export function depthOf(text: string): number {
   let depth = 0;
   let most = 0;
   for (let at = 0; at < text.length; at += 1) {
-    const char = text[at];
-    if (char === '"') at = endOfString(text, at + 1);
-    else if (char === '{' || char === '[') most = Math.max(most, ++depth);
-    else if (char === '}' || char === ']') depth -= 1;
+    const char = text.charCodeAt(at);
+    if (char === quote) at = endOfString(text, at + 1);
+    else if (char === 0x7b || char === 0x5b) most = Math.max(most, ++depth);
+    else if (char === 0x7d || char === 0x5d) depth -= 1;
   }
   return most;
 }
 
+const [quote, backslash] = [0x22, 0x5c] as const;
+
 function endOfString(text: string, from: number): number {
-  for (let at = from; at < text.length; at += 1) {
-    if (text[at] === '\\') at += 1;
-    else if (text[at] === '"') return at;
+  for (let end = text.indexOf('"', from); end !== -1; end = text.indexOf('"', end + 1)) {
+    let slashes = 0;
+    while (slashes < end - from && text.charCodeAt(end - 1 - slashes) === backslash) slashes += 1;
+    if (slashes % 2 === 0) return end;
   }
   return text.length;
 }

@@ -5,14 +5,14 @@
  * public key before a byte of ours goes out; its own chain means nothing (they are self-signed). An answer has at most 8 MiB and so
  * many seconds; it is text, never compressed. Nothing is followed: a redirect is an answer like any other.
  *
- * Reads share one kept connection and never overlap. Each write has a connection of its own: so a failure before the connection
+ * Reads share one kept connection and never overlap, and sessions begin and end on it. Each other write has a connection of its own: so a failure before the connection
  * stands proves that nothing was sent, and a kept connection that the controller closes in that moment cannot lose a write.
  *
  * What it does not do: retry, log in, or understand what it carries.
  */
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
-import type { TLSSocket } from 'node:tls';
+import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { Agent, buildConnector, type Dispatcher } from 'undici';
 import { ControlError, isControlError } from '../../../domain/errors.ts';
 import { second } from '../../../domain/time.ts';
@@ -23,6 +23,8 @@ export interface Exchange {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
+  /** A write over the kept connection: one whose loss is looked after (a session's beginning and end). */
+  readonly isKept?: true;
 }
 
 export interface RawAnswer {
@@ -73,23 +75,19 @@ export function createTransport({ address, pinSha256, limits: given }: Transport
       return seen.localAddress;
     },
     async send(exchange, signal) {
-      const isKept = exchange.method === 'GET' && keepConnections;
+      const isKept = (exchange.method === 'GET' || exchange.isKept === true) && keepConnections;
       if (isKept) reads ??= newAgent();
       const agent = isKept && reads !== undefined ? reads : newAgent();
-      const whole = AbortSignal.any([signal, AbortSignal.timeout(limits.answerMs)]);
+      const limit = limitOf(signal, limits.answerMs);
       seen.connected = isKept && seen.connected === true;
       try {
-        const answer = await agent.request({
-          ...exchange,
-          origin: address.origin,
-          signal: whole,
-          body: exchange.body ?? null,
-          reset: !isKept,
-        });
+        const { method, path, headers, body = null } = exchange;
+        const answer = await agent.request({ method, path, headers, body, origin: address.origin, signal: limit.signal, reset: !isKept });
         return await readAnswer(answer, { address, exchange, limits });
       } catch (error) {
         throw failureOf(error, { address, exchange, signal, isSent: seen.connected });
       } finally {
+        limit.clear();
         if (!isKept) await agent.destroy();
       }
     },
@@ -97,6 +95,22 @@ export function createTransport({ address, pinSha256, limits: given }: Transport
       keepConnections = false;
     },
     close: async () => reads?.destroy(),
+  };
+}
+
+/** The command's end, or the time for one answer. By hand: AbortSignal.any and AbortSignal.timeout cost a millisecond each time. */
+function limitOf(signal: AbortSignal, withinMs: number): { readonly signal: AbortSignal; clear(): void } {
+  const own = new AbortController();
+  const end = (): void => own.abort(signal.reason);
+  const timer = setTimeout(() => own.abort(new DOMException('no whole answer in time', 'TimeoutError')), withinMs);
+  if (signal.aborted) end();
+  else signal.addEventListener('abort', end, { once: true });
+  return {
+    signal: own.signal,
+    clear: () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+    },
   };
 }
 
@@ -114,8 +128,17 @@ interface AgentInit {
   readonly seen: Seen;
 }
 
+let shared: SecureContext | undefined;
+
+/** One for all: no root plays a part, and reading the system's for each connection costs more than the handshake. */
+function noRoots(): SecureContext {
+  shared ??= createSecureContext({ ca: [], minVersion: 'TLSv1.2' });
+  return shared;
+}
+
 function agentFor({ address, pinSha256, limits, seen }: AgentInit): Agent {
   const dial = buildConnector({
+    secureContext: noRoots(),
     // Ours is the verdict, below: by the pin.
     rejectUnauthorized: false,
     // A resumed session shows no certificate to judge.
@@ -163,18 +186,25 @@ async function readAnswer(
 ): Promise<RawAnswer> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > limits.maxBytes) {
-      body.destroy();
+  await new Promise<void>((resolve, reject) => {
+    body.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      chunks.push(chunk);
+      if (size <= limits.maxBytes) return;
       const why = `answered ${exchange.method} ${exchange.path} with more than ${limits.maxBytes} bytes`;
-      throw new ControlError('INVALID_RESPONSE', `${address.key} ${why}`, { details: { reason: 'bad-answer', status: statusCode } });
-    }
-    chunks.push(chunk);
-  }
+      body.destroy(
+        new ControlError('INVALID_RESPONSE', `${address.key} ${why}`, { details: { reason: 'bad-answer', status: statusCode } }),
+      );
+    });
+    body.on('end', resolve);
+    body.on('error', reject);
+  });
   const flat = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String([value].flat()[0] ?? '')]));
   return { status: statusCode, headers: flat, text: Buffer.concat(chunks).toString('utf8') };
 }
+
+/** No connection stood, whatever had been kept before. */
+const neverConnected = new Set(['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT']);
 
 interface Failed {
   readonly address: BmcAddress;
@@ -188,8 +218,9 @@ function failureOf(error: unknown, { address, exchange, signal, isSent }: Failed
   // The command's own end, not the controller's.
   if (signal.aborted) return signal.reason;
   const { code, message, name } = error as NodeJS.ErrnoException;
+  const wasRefused = code !== undefined && neverConnected.has(code);
   const why = name === 'TimeoutError' ? 'no whole answer in time' : (code ?? message);
-  return unreachable(address, `${exchange.method} ${exchange.path}: ${why}`, { isSent, cause: error });
+  return unreachable(address, `${exchange.method} ${exchange.path}: ${why}`, { isSent: isSent && !wasRefused, cause: error });
 }
 
 function unreachable(address: BmcAddress, why: string, { isSent, cause }: { isSent: boolean; cause?: unknown }): ControlError {
