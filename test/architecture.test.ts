@@ -39,8 +39,8 @@ const layers: Readonly<Record<string, Layer>> = {
   },
   services: {
     values: ['domain', 'proto', 'pki', 'drizzle', 'temporal.config.ts'],
-    outside: [/^drizzle-orm/, /^pg$/, crypto, protobuf, /^node:(os|events|timers\/promises)$/],
-    why: 'the rules applied to the database; who calls them (HTTP, Temporal, the gateway) is not their business',
+    outside: [/^drizzle-orm/, /^pg$/, crypto, protobuf, /^node:(os|events|timers\/promises)$/, /^(yaml|zod)$/],
+    why: 'the rules applied to the database and to what people write (profiles, inventories: yaml, zod); who calls them (HTTP, Temporal, the gateway) is not their business',
   },
   gateway: {
     values: ['domain', 'proto', 'pki/x509', 'pki/envelope', 'drizzle', 'runtime', 'services/processes.ts'],
@@ -136,7 +136,7 @@ describe('architecture', () => {
   }
 
   it('every folder of sources has its row', () => {
-    const apart = ['node_modules', 'dist', 'docs', 'test', 'scripts', 'coverage'];
+    const apart = ['node_modules', 'dist', 'docs', 'test', 'scripts', 'coverage', 'profiles'];
     const folders = readdirSync(projectRoot, { withFileTypes: true })
       .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.') && !apart.includes(entry.name))
       .map((entry) => entry.name);

@@ -48,13 +48,15 @@ export function judgeMetalEvidence(file: MetalEvidenceFile, { pin, trustDomain }
           if (said !== wanted) say(index + 1, 'filed', `is of ${what} ${said}, filed under ${wanted}`);
       } catch (error) {
         if (!isControlError(error)) throw error;
-        say(index + 1, String(error.details['reason'] ?? error.code), error.message);
+        say(index + 1, reasonOf(error), error.message);
       }
     }
   }
   const shortcomings = documents.flatMap((one) => one.shortcomings.map((text) => `${one.kind}: ${text}`));
   return { runId, machineId, trustDomain: domain, documents, problems, valid: problems.length === 0, shortcomings };
 }
+
+const reasonOf = ({ code, details }: ControlError): string => (typeof details['reason'] === 'string' ? details['reason'] : code);
 
 const filedAs = (
   verified: VerifiedMetalEvidence,

@@ -18,33 +18,48 @@ export interface ReadCsv {
 /** One field, with what ends it: quoted or bare. The bare form may hold a quote, which is reported. */
 const field = /"((?:[^"]|"")*)"(,|\r?\n|$)|([^,\r\n]*)(,|\r?\n|\r|$)/y;
 
+interface Field {
+  readonly value: string;
+  /** Characters that it takes, with what ends it. */
+  readonly length: number;
+  readonly lineFeeds: number;
+  /** Another one stands behind it in its row. */
+  readonly goesOn: boolean;
+  readonly isOdd: boolean;
+}
+
+function readField(text: string, at: number): Field {
+  field.lastIndex = at;
+  const [whole = '', quoted, quotedEnd, bare = '', bareEnd = ''] = field.exec(text) ?? [];
+  return {
+    value: quoted === undefined ? bare.trim() : quoted.replaceAll('""', '"').trim(),
+    length: whole.length,
+    lineFeeds: whole.split('\n').length - 1,
+    goesOn: (quotedEnd ?? bareEnd) === ',',
+    isOdd: quoted === undefined && bare.includes('"'),
+  };
+}
+
+const oddQuote = 'a double quote stands where none belongs: a field with one is put into double quotes, and its own are doubled';
+
 /** Empty lines are skipped; a byte order mark too. */
 export function readCsv(given: string): ReadCsv {
   const text = given.replace(/^\ufeff/, '');
   const rows: CsvRow[] = [];
   const problems: TextProblem[] = [];
-  let line = 1;
-  let fields: string[] = [];
-  let rowLine = 1;
-  for (let at = 0; at < text.length || fields.length > 0; ) {
-    field.lastIndex = at;
-    const [whole = '', quoted, quotedEnd, bare = '', bareEnd = ''] = field.exec(text) ?? [];
-    if (fields.length === 0) rowLine = line;
-    if (quoted === undefined && bare.includes('"'))
-      problems.push({
-        line,
-        field: '',
-        message: 'a double quote stands where none belongs: a field with one is put into double quotes, and its own are doubled',
-      });
-    fields.push(quoted === undefined ? bare.trim() : quoted.replaceAll('""', '"').trim());
-    line += whole.split('\n').length - 1;
-    at += whole.length;
-    if ((quotedEnd ?? bareEnd) === ',' && at <= text.length) {
-      if (at < text.length) continue;
-      fields.push('');
+  let at = 0;
+  for (let line = 1; at < text.length; ) {
+    const begins = line;
+    const fields: string[] = [];
+    for (let goesOn = true; goesOn; ) {
+      const next = readField(text, at);
+      if (next.isOdd) problems.push({ line, field: '', message: oddQuote });
+      fields.push(next.value);
+      at += next.length;
+      line += next.lineFeeds;
+      goesOn = next.goesOn;
     }
-    if (fields.length > 1 || fields[0] !== '') rows.push({ line: rowLine, fields });
-    fields = [];
+    if (fields.length > 1 || fields[0] !== '') rows.push({ line: begins, fields });
   }
   return { rows, problems };
 }

@@ -221,7 +221,11 @@ export async function recordDisks(db: Database, { runId, report, now }: ReportIn
     const duplicates = await duplicatesOf(tx, machineId, facts);
     await storeFacts(tx, { machineId, facts, origin: 'ramdisk', now });
     const disks = seen.disks.map(({ name, serial, wwn, model, sizeBytes, transport, rotational }) => ({
-      ...{ name: cut(name), serial: cut(serial), wwn: cut(wwn), model: cut(model), transport: cut(transport) },
+      name: cut(name),
+      serial: cut(serial),
+      wwn: cut(wwn),
+      model: cut(model),
+      transport: cut(transport),
       sizeBytes: whole(sizeBytes),
       rotational,
     }));

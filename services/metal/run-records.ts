@@ -1,7 +1,6 @@
 /** What happens in a run, as it happens: its steps, the words of operators, its batch. */
 import { maxReasonLength } from '../../domain/batch/limits.ts';
 import { ControlError } from '../../domain/errors.ts';
-import { stepsOf } from '../../domain/metal/steps.ts';
 import { type Database, type Executor, instant, instantOrNull } from '../../drizzle/client.ts';
 import { appendAudit } from '../audit.ts';
 import { createCommandBatch } from '../batches/create.ts';
@@ -166,6 +165,3 @@ function reasonOf({ kind, machineId, plan, profile, reason }: StoredRun): string
   const letters = Array.from(text);
   return letters.length <= maxReasonLength ? text : `${letters.slice(0, maxReasonLength - 1).join('')}…`;
 }
-
-/** Names of the steps of a kind of run, in their order. */
-export const stepNames = (kind: StoredRun['kind']): string[] => stepsOf[kind].map(({ name }) => name);

@@ -21,7 +21,7 @@ describe('the disk that a profile means', () => {
     fc.assert(
       fc.property(fc.shuffledSubarray(names, { minLength: 2, maxLength: 2 }), fc.boolean(), (given, turned) => {
         const named = two.map((one, at) => ({ ...one, name: given[at] as string }));
-        const chosen = chooseDisk(turned ? named.reverse() : named, { transport: 'nvme' }, 'lowest-serial');
+        const chosen = chooseDisk(turned ? named.toReversed() : named, { transport: 'nvme' }, 'lowest-serial');
         assert.ok(chosen.ok);
         assert.deepEqual(chosen.choice, { serial: 'S1', wwn: 'eui.0001', sizeBytes: 960_000_000_000, model: 'PM9A3' });
       }),

@@ -16,6 +16,7 @@ import {
   recordStep,
   standingOfRun,
 } from '../../../services/metal/index.ts';
+import { applyMove, lockMachine } from '../../../services/metal/moves.ts';
 import { goodProfile } from '../../domain/metal/profiles.ts';
 import { useDatabase } from '../../harness/postgres.ts';
 import { publishQuorum } from '../batch-support.ts';
@@ -168,6 +169,19 @@ describe('runs of machines', () => {
       changed: false,
       state: null,
     });
+  });
+
+  it('H-20 a move that was decided on what is no longer there changes nothing', async () => {
+    await availableMachine(used.db, 'stale');
+    const read = await used.db.transaction((tx) => lockMachine(tx, 'stale'));
+    const move = { move: 'quarantine', actor: 'olga', reason: 'a look', now } as const;
+    await used.db.transaction((tx) => applyMove(tx, read, move));
+    await used.db.transaction(async (tx) => applyMove(tx, await lockMachine(tx, 'stale'), { ...move, move: 'override' }));
+    // The same state again, and another generation: what happened in between is not overwritten.
+    assert.equal((await stateOf(used.db, 'stale'))?.state, read.state);
+    const late = used.db.transaction((tx) => applyMove(tx, read, move));
+    await assert.rejects(late, refused('CONFLICT', /machine stale changed meanwhile/, 'machine-changed'));
+    assert.equal((await stateOf(used.db, 'stale'))?.state, 'available');
   });
 
   it('M28 REV-005 a retirement ends the identity before it boots anything, and at its end the node never comes back', async () => {

@@ -225,11 +225,7 @@ m5,berlin,10.0.0.5,SN5,be:3a:f2:b6:05:9f,
 
   it('throw for no text whatever', () => {
     fc.assert(
-      fc.property(
-        fc.string({ maxLength: 200 }),
-        fc.constantFrom('csv', 'yaml'),
-        (text, format) => void readInventory(text, format as 'csv' | 'yaml'),
-      ),
+      fc.property(fc.string({ maxLength: 200 }), fc.constantFrom('csv', 'yaml'), (text, format) => void readInventory(text, format)),
     );
   });
 });
