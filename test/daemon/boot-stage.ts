@@ -108,7 +108,7 @@ export const prepareOf = (over: MessageInitShape<typeof site.BootPrepareRamdiskS
     initramfs: { name: 'initramfs', sha256: hash(files.initramfs) },
     kernelArgs: 'console=ttyS0',
     ...over,
-  });
+  } as MessageInitShape<typeof site.BootPrepareRamdiskSchema>);
 
 export const prepare = (server: BootServer, over: MessageInitShape<typeof site.BootPrepareRamdiskSchema> = {}): Promise<KindEnd> =>
   createBootHandlers({ desk: server.desk })['boot.prepareRamdisk'].run(

@@ -26,6 +26,7 @@ import { type BootDesk, createBootDesk } from './desk.ts';
 import { createBootHttp } from './http.ts';
 import type { BootPorts, SiteAgent } from './ports.ts';
 import { openBootStore } from './store.ts';
+import { listenTftp } from './tftp.ts';
 
 export interface BootServerOptions {
   readonly config: BootConfig;
@@ -67,13 +68,21 @@ export async function createBootServer({ config, stateFolder, wallMs, log }: Boo
   const http = createBootHttp(ports, desk);
   const at = await listenOn(http, { host: config.listen, port: config.httpPort, who: 'the boot server', setBy: 'site.boot.httpPort' });
   baseUrl = `http://${isIP(config.host) === 6 ? `[${config.host}]` : config.host}:${at.port}`;
-  log.info({ baseUrl }, 'the boot server listens');
+  const tftp =
+    config.tftpPort === undefined
+      ? null
+      : await listenTftp(ports, config.tftpPort).catch(async (error: unknown) => {
+          await closeHttp(http);
+          throw error;
+        });
+  log.info({ baseUrl, tftp: tftp?.address }, 'the boot server listens');
   return {
     desk,
     baseUrl,
-    addresses: { bootHttp: showAddress(at) },
+    addresses: { bootHttp: showAddress(at), ...(tftp === null ? {} : { bootTftp: tftp.address }) },
     attach: (next) => void (agent = next),
     async close() {
+      await tftp?.close();
       await closeHttp(http);
       await store.close();
     },
