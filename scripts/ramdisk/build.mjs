@@ -18,7 +18,7 @@ import { busybox, findProgram, programEntries, tools } from './programs.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
-/** @param {string | Buffer} bytes */
+/** @param {Uint8Array} bytes */
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 /** @param {string} text */
 const text = (text) => Buffer.from(text, 'utf8');
@@ -111,7 +111,7 @@ async function bundledDaemon() {
     logLevel: 'error',
     banner: { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);" },
   });
-  return Buffer.from(/** @type {Uint8Array} */ (outputFiles[0]?.contents));
+  return Buffer.from(outputFiles[0].contents);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -6,12 +6,13 @@ import { runCommand } from '../lib/run-command.mjs';
 import { modes } from './cpio.mjs';
 
 /** Drivers in the order in which they are tried; one that this kernel has not, or has built in, is passed over. */
-const wantedModules = [
-  ...['virtio_pci', 'virtio_net', 'virtio_blk', 'virtio_scsi'],
-  ...['nvme', 'ahci', 'ata_piix', 'sd_mod', 'mpt3sas', 'megaraid_sas', 'smartpqi', 'hv_storvsc', 'xen-blkfront'],
-  ...['e1000', 'e1000e', 'igb', 'ixgbe', 'i40e', 'ice', 'mlx4_en', 'mlx5_core', 'bnxt_en', 'tg3', 'ena', 'hv_netvsc', 'vmxnet3'],
-  ...['ext4', 'xfs', 'btrfs', 'vfat', 'nls_cp437', 'nls_ascii', 'nls_iso8859-1', 'af_packet'],
-];
+const wantedModules = `
+  virtio_pci virtio_net virtio_blk virtio_scsi nvme ahci ata_piix sd_mod mpt3sas megaraid_sas smartpqi
+  hv_storvsc xen-blkfront e1000 e1000e igb ixgbe i40e ice mlx4_en mlx5_core bnxt_en tg3 ena hv_netvsc vmxnet3
+  ext4 xfs btrfs vfat nls_cp437 nls_ascii nls_iso8859-1 af_packet
+`
+  .trim()
+  .split(/\s+/);
 
 /**
  * @param {{ cache: string, flavour: string }} options
@@ -61,7 +62,7 @@ async function packageName(flavour) {
 
 /** Name → path and what it needs, as each module says of itself. @param {string} tree */
 function modulesOf(tree) {
-  const paths = readdirSync(tree, { recursive: true, encoding: 'utf8' }).filter((path) => /\.ko$/.test(path));
+  const paths = readdirSync(tree, { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ko'));
   return new Map(paths.map((path) => [moduleName(path), path]));
 }
 

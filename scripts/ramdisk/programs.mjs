@@ -45,5 +45,5 @@ async function librariesOf(path) {
   if (/not a dynamic executable|statically linked/.test(out + err)) return [];
   if (code !== 0) throw new SetupError(`ldd ${path} failed: ${err.trim()}`, 'is it a program of this machine?');
   if (/not found/.test(out)) throw new SetupError(`${path} lacks libraries: ${out.trim()}`, 'reinstall its package');
-  return [...out.matchAll(/(?:=> )?(\/\S+) \(0x/g)].map((found) => String(found[1]));
+  return [...out.matchAll(/(?:=> )?(\/\S+) \(0x/g)].map((found) => found[1]);
 }

@@ -106,7 +106,7 @@ export async function stageRamdisk(over: Partial<RamdiskPorts> = {}): Promise<Ra
 /** The payload of a kind, of this run and boot unless it says another. */
 export function payloadOf(kind: KindOfRole<'ramdisk'>, payload: Record<string, unknown>): Message {
   const schema = protocolRegistry.getMessage(findCommandKind(kind)?.payload ?? '') as DescMessage;
-  return create(schema, { runId: boot.runId, bootNonce: boot.bootNonce, ...payload } as MessageInitShape<DescMessage>);
+  return create(schema, { runId: boot.runId, bootNonce: boot.bootNonce, ...payload });
 }
 
 /** Renames disks: what the kernel calls them is another thing after the next boot. */

@@ -98,7 +98,7 @@ function fileEntries(name: string, { cluster, size, ordinal }: { cluster: number
   const long = Array.from({ length: parts }, (_, at) =>
     longEntry(name.slice(at * 13, at * 13 + 13), { number: at + 1, isLast: at === parts - 1, sum }),
   );
-  return [...long.reverse(), short];
+  return [...long.toReversed(), short];
 }
 
 /** Where the 13 characters of one entry lie. */

@@ -80,13 +80,12 @@ export async function startQemuMachine(options: QemuOptions): Promise<QemuMachin
 }
 
 function argumentsOf({ disk, serial, bootUrl }: QemuOptions, { qmp, fromNetwork }: { qmp: string; fromNetwork: boolean }): string[] {
-  return [
-    ...['-accel', 'tcg', '-cpu', 'max', '-M', 'q35', '-m', '1280', '-nographic', '-serial', 'mon:stdio'],
-    ...['-boot', fromNetwork ? 'order=c,once=n' : 'order=c', '-uuid', systemUuid],
-    ...['-netdev', `user,id=n0,bootfile=${bootUrl}`, '-device', `virtio-net-pci,netdev=n0,mac=${macAddress}`],
-    ...['-drive', `file=${disk},if=none,id=d0,format=raw,cache=unsafe`, '-device', `virtio-blk-pci,drive=d0,serial=${serial}`],
-    ...['-qmp', `unix:${qmp},server=on,wait=off`],
-  ];
+  const flags = `
+    -accel tcg -cpu max -M q35 -m 1280 -nographic -serial mon:stdio -boot ${fromNetwork ? 'order=c,once=n' : 'order=c'} -uuid ${systemUuid}
+    -netdev user,id=n0,bootfile=${bootUrl} -device virtio-net-pci,netdev=n0,mac=${macAddress}
+    -drive file=${disk},if=none,id=d0,format=raw,cache=unsafe -device virtio-blk-pci,drive=d0,serial=${serial}
+    -qmp unix:${qmp},server=on,wait=off`;
+  return flags.trim().split(/\s+/);
 }
 
 /** The power cord, over QMP. */

@@ -32,7 +32,7 @@ import { hostOfGuest, machineId, runId, type Site, startSite } from './site.ts';
 
 const needed = ['qemu-system-x86_64', 'busybox', 'kexec', 'mke2fs', 'apt-get', 'dpkg-deb'];
 const credential = { username: 'admin', password: 'correct-horse-battery' };
-const diskBytes = 512 * 1024 * 1024;
+const diskBytes = 192 * 1024 * 1024;
 const serial = 'QEMU-DISK-1';
 
 const startedAt = performance.now();
@@ -63,7 +63,7 @@ async function story(folder: string, cleanUps: (() => Promise<unknown>)[]): Prom
   const secretOfTenant = randomBytes(1024 * 1024);
   writeFileSync(disk, '');
   truncateSync(disk, diskBytes);
-  writeSync(openSync(disk, 'r+'), secretOfTenant, 0, secretOfTenant.length, 100 * 1024 * 1024);
+  writeSync(openSync(disk, 'r+'), secretOfTenant, 0, secretOfTenant.length, 64 * 1024 * 1024);
   const server = await startTestServer();
   cleanUps.push(() => server.stop());
   const database = await server.createMigrated();
@@ -97,7 +97,11 @@ async function story(folder: string, cleanUps: (() => Promise<unknown>)[]): Prom
       step: 'prepare.1',
       kind: 'boot.prepareRamdisk',
       payload: {
-        ...{ nodeId: machineId, runId, entryId, macAddresses: [macAddress], bootNonce: Buffer.from(bootNonce, 'hex') },
+        nodeId: machineId,
+        runId,
+        entryId,
+        macAddresses: [macAddress],
+        bootNonce: Buffer.from(bootNonce, 'hex'),
         discoveryTokenRef: tokenRef,
         expiresAtMs: BigInt(Date.now() + 3_600_000),
         kernel: { name: 'vmlinuz', sha256: manifest.kernel.sha256 },
@@ -121,19 +125,18 @@ async function story(folder: string, cleanUps: (() => Promise<unknown>)[]): Prom
 
   const own = { runId, bootNonce: Buffer.from(bootNonce, 'hex') };
   const ask = (
-    step: string,
     kind: 'diag.disks' | 'disk.wipe' | 'deploy.image' | 'boot.kexec',
     payload: object,
     schema: Parameters<Site['command']>[1],
-  ): Promise<Message> => site.command({ step, nodeId: machineId, kind, payload: { ...own, ...payload } }, schema);
-  const { disks, systemUuid } = (await ask('diag.1', 'diag.disks', {}, DiagDisksReportSchema)) as DiagDisksReport;
+  ): Promise<Message> => site.command({ step: `${kind}.1`, nodeId: machineId, kind, payload: { ...own, ...payload } }, schema);
+  const { disks, systemUuid } = (await ask('diag.disks', {}, DiagDisksReportSchema)) as DiagDisksReport;
   assert.deepEqual(
     disks.map((one) => [one.serial, one.sizeBytes, one.transport]),
     [[serial, BigInt(diskBytes), 'virtio']],
   );
   reached(`disks reported: ${disks[0]?.name}, serial ${serial}, of the machine ${systemUuid}`);
 
-  const wiped = (await ask('wipe.1', 'disk.wipe', { targets: [{ serial }] }, DiskWipeResultSchema)) as DiskWipeResult;
+  const wiped = (await ask('disk.wipe', { targets: [{ serial }] }, DiskWipeResultSchema)) as DiskWipeResult;
   const erase = fromBinary(EraseEvidenceSchema, wiped.evidence?.body ?? new Uint8Array());
   assert.ok(erase.disks.every(({ erased }) => erased));
   assert.equal(readFileSync(disk).includes(secretOfTenant.subarray(0, 64)), false, 'what lay there is gone');
@@ -141,7 +144,6 @@ async function story(folder: string, cleanUps: (() => Promise<unknown>)[]): Prom
 
   const target = { target: { serial } };
   const deployed = (await ask(
-    'deploy.1',
     'deploy.image',
     {
       ...target,
@@ -159,7 +161,7 @@ async function story(folder: string, cleanUps: (() => Promise<unknown>)[]): Prom
   assert.equal(Buffer.from(deploy.readbackSha256).toString('hex'), imageSha256);
   reached(`image of ${Math.round(image.length / 1e6)} MB written, read back and grown`);
 
-  await ask('kexec.1', 'boot.kexec', target, BootKexecResultSchema);
+  await ask('boot.kexec', target, BootKexecResultSchema);
   reached('kexec answered, before the jump');
   const node = await untilSession(site, 'node', machine.console);
   assert.ok(node.generation > ramdisk.generation);
@@ -198,6 +200,6 @@ if (missing.length > 0) {
     process.stdout.write(`${JSON.stringify({ passed: false, steps })}\n`);
     process.exitCode = 1;
   } finally {
-    for (const cleanUp of cleanUps.reverse()) await cleanUp();
+    for (const cleanUp of cleanUps.toReversed()) await cleanUp();
   }
 }

@@ -4,7 +4,7 @@
  */
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { create, type DescMessage, fromBinary, type Message, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { create, type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack, anyUnpack } from '@bufbuild/protobuf/wkt';
 import { parseDaemonConfig } from '../../../daemon/config.ts';
 import { joinNode } from '../../../daemon/join.ts';
@@ -45,7 +45,7 @@ export interface Site {
   openRun(): Promise<{ readonly entryId: string; readonly bootNonce: string; readonly tokenRef: string; readonly joinRef: string }>;
   storeCredential(value: string): Promise<void>;
   /** Sends a command and waits for its result. */
-  command<D extends DescMessage>(asked: Asked, result: D): Promise<Message>;
+  command(asked: Asked, result: DescMessage): Promise<Message>;
   /** Role and generation of the machine's session; undefined: it has none. */
   session(): Promise<{ readonly role: string; readonly generation: number } | undefined>;
   stop(): Promise<void>;
@@ -112,7 +112,7 @@ export async function startSite(db: Database, folder: string): Promise<Site> {
     async command({ step, nodeId, kind, payload }, result) {
       const id = `${workflowId}/${runId}/${step}`;
       const schema = protocolRegistry.getMessage(commandKinds[kind].payload) as DescMessage;
-      const any = anyPack(schema, create(schema, payload as MessageInitShape<DescMessage>));
+      const any = anyPack(schema, create(schema, payload));
       const request = { id, nodeId, kind, payload: toBinary(AnySchema, any), deadlineMs: now() + hour, requestedBy: 'e2e' };
       await enqueueCommands({ db, worker, trustDomain, now: now(), commands: [request] });
       return resultOf(db, id, result);
@@ -187,7 +187,12 @@ async function startAgent({ db, bundle, folder, pins, boot }: AgentOptions): Pro
   });
   const dataDir = join(folder, 'site-agent');
   await joinNode({
-    ...{ dataDir, role: 'site', attestor: 'join-token', evidence: null, replace: false, patienceMs: minute },
+    dataDir,
+    role: 'site',
+    attestor: 'join-token',
+    evidence: null,
+    replace: false,
+    patienceMs: minute,
     bundle: { ...pins, token },
     host: { root: '/', readBootId: () => kernelBootId.read() },
     random: Math.random,
@@ -237,14 +242,14 @@ async function addMachine(db: Database): Promise<void> {
 }
 
 async function resultOf(db: Database, id: string, schema: DescMessage): Promise<Message> {
-  const until = performance.now() + 2 * minute;
+  const until = performance.now() + 5 * minute;
   for (;;) {
     const [row] = await db.query<{ outcome: number; payload: Uint8Array | null; code: string; message: string }>(
       { text: 'select outcome, payload, error_code as code, error_message as message from node_results where command_id = $1' },
       [id],
     );
     if (row !== undefined) {
-      if (row.outcome !== CommandOutcome.SUCCEEDED) throw new Error(`${id}: ${row.code} ${row.message}`);
+      if (!isSuccess(row.outcome)) throw new Error(`${id}: ${row.code} ${row.message}`);
       return anyUnpack(fromBinary(AnySchema, row.payload ?? new Uint8Array()), schema) as Message;
     }
     const [rejected] = await db.query<{ detail: string }>(
@@ -256,3 +261,5 @@ async function resultOf(db: Database, id: string, schema: DescMessage): Promise<
     await new Promise((done) => setTimeout(done, 100));
   }
 }
+
+const isSuccess = (outcome: CommandOutcome): boolean => outcome === CommandOutcome.SUCCEEDED;
