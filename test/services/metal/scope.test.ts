@@ -32,7 +32,7 @@ describe('scopes of runs', () => {
     this.timeout(30_000);
     await publishQuorum(used.db);
     await addSite(used.db);
-    for (const id of ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7']) await availableMachine(used.db, id);
+    for (const id of ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8']) await availableMachine(used.db, id);
   });
 
   const scopeOf = (nodes: readonly string[], kinds: readonly string[]) =>
@@ -100,9 +100,17 @@ describe('scopes of runs', () => {
     assert.deepEqual([...new Set(kinds)].sort(), ['bmc.boot', 'bmc.power', 'boot.kexec', 'deploy.image', 'disk.wipe']);
     assert.equal(batch.size, 3 + 2 * (3 + 4));
     assert.deepEqual(await leavesOfRun(used.db, plan.runId), plan.leaves);
+    const rotation = await planRun(used.db, runOf('m8', 'rotate-bmc'));
+    const small = await createRunBatch(used.db, rotation.runId, context);
+    assert.equal(small?.size, 2, 'bmc.rotate at either agent');
     await addNode(used.db, 'agent-late', 'site');
+    assert.equal(
+      (await createRunBatch(used.db, rotation.runId, context))?.batchId,
+      small?.batchId,
+      'also when the site has another agent meanwhile',
+    );
     const again = await createRunBatch(used.db, plan.runId, context);
-    assert.deepEqual([again?.batchId, again?.created], [batch.batchId, false], 'also when the site has another agent meanwhile');
+    assert.deepEqual([again?.batchId, again?.created], [batch.batchId, false]);
     await used.db.query({ text: `update nodes set state = 'revoked' where id = 'agent-late'` });
     const inspection = await planRun(used.db, runOf('m2', 'inspect'));
     assert.equal(await createRunBatch(used.db, inspection.runId, context), null);
