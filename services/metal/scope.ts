@@ -37,7 +37,8 @@ export type KindRegistry = Readonly<Record<string, CommandKindSpec>>;
 
 /**
  * The leaves of destructive commands on machines (BAT-032): destructive kinds only, one leaf for each machine (BAT-033), for `bmc.*` one for
- * each site agent of the machine's site, since another agent takes over when one is away (BAT-034); every payload is open (BAT-038).
+ * each site agent of the machine's site, since another agent takes over when one is away (BAT-034); every payload is open (BAT-038). Called
+ * with four arguments, as BAT-032 names it.
  *
  * @throws NOT_FOUND for an unknown node; INVALID_INPUT for an unknown kind; INVALID_STATE for a machine without a controller, or a site
  *   without an agent, where a kind needs one
