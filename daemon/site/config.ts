@@ -9,7 +9,6 @@ const hostName = z
   .string()
   .regex(/^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/, 'must be a host name or an address');
 const address = z.string().refine((text) => isIP(text) !== 0, 'must be an IP address');
-const address4 = z.string().refine((text) => isIP(text) === 4, 'must be an IPv4 address');
 
 /** A name in the folder of artefacts: never a path, never hidden. */
 export const artefactName = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
@@ -33,16 +32,6 @@ const boot = z.strictObject({
   httpPort: port.default(8_081),
   /** Without one, nothing is served over TFTP. */
   tftpPort: port.optional(),
-  /** Answers the DHCP requests of firmware beside the site's own DHCP server; off without this section. */
-  proxyDhcp: z
-    .strictObject({
-      /** The boot server's address in the machines' network. */
-      address: address4,
-      port: port.default(67),
-      /** Where firmware asks a second time. */
-      pxePort: port.default(4_011),
-    })
-    .optional(),
   /** Of the loaders, kernels, initramfs and images. */
   folder: z.string().startsWith('/', 'must be an absolute path'),
   loaders,

@@ -1,6 +1,5 @@
 /**
- * The boot server behind its protocols: what a machine is told, whose key is asserted, how commands change it. HTTP, TFTP and DHCP ask
- * here, so they all say the same.
+ * The boot server behind its protocols: what a machine is told, whose key is asserted, how commands change it. HTTP asks here.
  *
  * The desk outlives the agent's sessions and its certificate: without an agent to sign and to ask for secrets it goes on answering,
  * and makes every machine with an entry wait.

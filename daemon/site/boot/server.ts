@@ -1,5 +1,5 @@
 /**
- * The boot server of a site: what its machines start from (DMN, KIND-006). HTTP always, TFTP and proxyDHCP where the owner says so.
+ * The boot server of a site: what its machines start from (DMN, KIND-006). HTTP always, TFTP where the owner says so.
  *
  * Purpose: a machine that a run waits for starts the ramdisk and nothing else; every other machine under maintenance waits; the rest boot
  * their disks. Each answer is a row of one table (answers.ts).
@@ -12,7 +12,7 @@
  * and speak with their addresses: so a token counts once, a second key with it is refused and said (M68), and the ramdisk is
  * believed for what it proves to the control plane, never for having been booted from here.
  *
- * What it does not do: DHCP leases, HTTPS (iPXE as distributed has none), choosing what a machine should boot (commands do), keeping
+ * What it does not do: DHCP (the site's own server names the loader and, to iPXE, the script), HTTPS (iPXE as distributed has none), choosing what a machine should boot (commands do), keeping
  * a machine off its disk while this agent is down: firmware falls back by itself, which is why a run sets the boot target of
  * its controller too.
  */
