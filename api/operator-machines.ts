@@ -29,13 +29,23 @@ export interface OperatorMachinesOptions {
   now(): number;
 }
 
-export function createOperatorMachines({ db, bundle, workflows, now }: OperatorMachinesOptions): OperatorMachines {
-  const own = ({ tenants }: Principal, id: string): Promise<MachineDetail> => getMachine(db, id, { tenants, now: now() });
-  const site: OperatorMachines['site'] = async ({ tenants }, id) => {
-    const [found] = await siteOverview(db, { sites: [id], tenants, now: now() });
-    if (found !== undefined) return found;
-    throw new ControlError('NOT_FOUND', `no site is called ${id}`, { details: { reason: 'unknown-site', siteId: id } });
-  };
+export const createOperatorMachines = (options: OperatorMachinesOptions): OperatorMachines => ({
+  ...readsOf(options),
+  ...runsOf(options),
+  ...changesOf(options),
+});
+
+/** @throws NOT_FOUND, also for another tenant's */
+const ownOf =
+  ({ db, now }: OperatorMachinesOptions) =>
+  ({ tenants }: Principal, id: string): Promise<MachineDetail> =>
+    getMachine(db, id, { tenants, now: now() });
+
+type Reads = Pick<OperatorMachines, 'list' | 'counts' | 'get' | 'runs' | 'run' | 'evidence' | 'sites' | 'site' | 'judgeProfile'>;
+
+function readsOf(options: OperatorMachinesOptions): Reads {
+  const { db, bundle, workflows, now } = options;
+  const own = ownOf(options);
   return {
     list: ({ tenants }, page) => listMachines(db, { ...page, tenants, now: now() }),
     counts: ({ tenants }) => countMachines(db, tenants),
@@ -64,22 +74,22 @@ export function createOperatorMachines({ db, bundle, workflows, now }: OperatorM
       };
     },
     sites: ({ tenants }, sites) => siteOverview(db, { sites, tenants, now: now() }),
-    site,
+    async site({ tenants }, id) {
+      const [found] = await siteOverview(db, { sites: [id], tenants, now: now() });
+      if (found !== undefined) return found;
+      throw new ControlError('NOT_FOUND', `no site is called ${id}`, { details: { reason: 'unknown-site', siteId: id } });
+    },
     judgeProfile(text) {
       const { profile, problems } = readProfileText(text);
       return { name: profile?.name ?? null, problems, kinds: profile === null ? [] : profileCommandKinds(profile, stepsOf.provision) };
     },
-    async add(principal, { machine, actor }) {
-      assertTenantOf(principal, machine.tenantId ?? defaultTenant);
-      await addMachine(db, given(machine), { actor, now: now() });
-      return { added: [machine.id], dryRun: false };
-    },
-    async import(principal, order) {
-      // What cannot be read is refused below, with its lines; here only whose the machines would be.
-      for (const { machine } of readInventory(order.text, order.format).entries)
-        assertTenantOf(principal, machine.tenantId ?? defaultTenant);
-      return importMachines(db, { ...order, now: now() });
-    },
+  };
+}
+
+function runsOf(options: OperatorMachinesOptions): Pick<OperatorMachines, 'begin' | 'reimage' | 'steer'> {
+  const { db, workflows, now } = options;
+  const own = ownOf(options);
+  return {
     async begin(principal, id, { kind, actor, reason, profile }) {
       await own(principal, id);
       const order = { machineId: id, actor, reason };
@@ -107,6 +117,24 @@ export function createOperatorMachines({ db, bundle, workflows, now }: OperatorM
         const ended = await finishRun(db, { runId: run.id, end: 'failed', reason: `workflow-gone: ${reason}`, actor, now: now() });
         return { told: 'ended', phase: 'done', step: '', waitsFor: '', next: '', end: ended.end, remains: ended.remains };
       }
+    },
+  };
+}
+
+function changesOf(options: OperatorMachinesOptions): Pick<OperatorMachines, 'add' | 'import' | 'change'> {
+  const { db, now } = options;
+  const own = ownOf(options);
+  return {
+    async add(principal, { machine, actor }) {
+      assertTenantOf(principal, machine.tenantId ?? defaultTenant);
+      await addMachine(db, given(machine), { actor, now: now() });
+      return { added: [machine.id], dryRun: false };
+    },
+    async import(principal, order) {
+      // What cannot be read is refused below, with its lines; here only whose the machines would be.
+      for (const { machine } of readInventory(order.text, order.format).entries)
+        assertTenantOf(principal, machine.tenantId ?? defaultTenant);
+      return importMachines(db, { ...order, now: now() });
     },
     async change(principal, id, { what, actor, reason }) {
       await own(principal, id);

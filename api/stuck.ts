@@ -92,20 +92,19 @@ function reasonOf(facts: WorkflowFacts): string | null {
 /** The first that fits: what is broken before who is behind. */
 function helpFor(facts: WorkflowFacts): string {
   if (facts.problems.length > 0) return `read the worker's log, then: temporal workflow show --workflow-id ${facts.workflowId}`;
-  const rotates = facts.type === 'rotateCommandRoot';
-  if (rotates && facts.phase === 'blocked') return blockedHelp(facts);
-  if (rotates && ((facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'))
-    return 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>';
-  if (rotates) return 'better-compute rotation status';
-  if (facts.type === 'approveBatch') return batchHelp(facts);
-  if (facts.type === 'rotateApproverSet') return approversHelp(facts);
-  if (machineRunTypes.has(facts.type)) return machineHelp(facts);
+  const help = helpOf[facts.type];
+  if (help !== undefined) return help(facts);
   const flags = keyFlags(facts);
   if (flags !== null) return keyHelp(facts, flags);
   return `temporal workflow describe --workflow-id ${facts.workflowId}`;
 }
 
-const machineRunTypes: ReadonlySet<string> = new Set(['provisionMachine', 'retireMachine', 'inspectMachine', 'rotateBmcCredentials']);
+function rootHelp(facts: WorkflowFacts): string {
+  if (facts.phase === 'blocked') return blockedHelp(facts);
+  return (facts.behind ?? 0) > 0 || facts.phase === 'waiting-fleet'
+    ? 'start the nodes that are behind, or: better-compute rotation exclude <node> --reason <why>'
+    : 'better-compute rotation status';
+}
 
 /** `machine/<id>/<kind>`. The run itself says more, as long as a worker answers for it (stuck-runs.ts). */
 function machineHelp({ workflowId }: WorkflowFacts): string {
@@ -162,3 +161,14 @@ const blockedHelp = ({ waitingOn }: WorkflowFacts): string =>
   waitingOn.includes('operator')
     ? 'better-compute rotation status says what was refused; repair it, then: better-compute rotation resume'
     : 'better-compute doctor says how to repair it; the rotation then goes on by itself';
+
+/** Type of the workflow → what helps. */
+const helpOf: Readonly<Record<string, (facts: WorkflowFacts) => string>> = Object.freeze({
+  rotateCommandRoot: rootHelp,
+  approveBatch: batchHelp,
+  rotateApproverSet: approversHelp,
+  provisionMachine: machineHelp,
+  retireMachine: machineHelp,
+  inspectMachine: machineHelp,
+  rotateBmcCredentials: machineHelp,
+});

@@ -87,7 +87,7 @@ describe('the console in Chromium (skipped where it is not installed)', function
       .locator('.bar .part')
       .evaluateAll((parts) => parts.map((part) => Math.round(part.getBoundingClientRect().width)));
     assert.equal(bar.length, 4);
-    assert.ok(bar.every((width) => width > 20) && (bar[2] ?? 0) > (bar[0] ?? 0), `as wide as there are machines: ${bar}`);
+    assert.ok(bar.every((width) => width > 20) && (bar[2] ?? 0) > (bar[0] ?? 0), `as wide as there are machines: ${bar.join()}`);
     await page.screenshot({ path: join(pictures, 'machines.png'), fullPage: true });
     await page.getByRole('link', { name: 'gpu-0117' }).click();
     assert.equal(await page.locator('h1').innerText(), 'provisioning Machine gpu-0117');
@@ -97,7 +97,7 @@ describe('the console in Chromium (skipped where it is not installed)', function
       .evaluateAll((parts) => parts.map((part) => Math.round(part.getBoundingClientRect().left)));
     assert.ok(
       lanes.every((left, at) => at === 0 || left >= (lanes[at - 1] ?? 0)) && new Set(lanes).size > 2,
-      `one after another: ${lanes}`,
+      `one after another: ${lanes.join()}`,
     );
     await page.screenshot({ path: join(pictures, 'metal.png'), fullPage: true });
     await page.setViewportSize({ width: 390, height: 800 });

@@ -95,7 +95,7 @@ export async function startConsole(
           const found = fleet.find((one) => one.id === id);
           if (found === undefined) throw new ControlError('NOT_FOUND', `no machine is called ${id}`);
           const shownRun = found.runs.find((one) => one.id === (runId ?? found.runs[0]?.id));
-          return { machine: found, run: shownRun === undefined ? null : ({ ...aWipedMachine().run, ...shownRun } as never) };
+          return { machine: found, run: shownRun === undefined ? null : { ...aWipedMachine().run, ...shownRun } };
         },
       };
     },

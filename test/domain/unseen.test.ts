@@ -27,7 +27,7 @@ describe('characters that no screen shows', () => {
   });
 
   it('writes them out by their code points, and keeps line feeds where there may be lines', () => {
-    const text = `a\u202eb\n${'\u{e0041}'}`;
+    const text = 'a\u202eb\n\u{e0041}';
     assert.equal(showUnseen(text, codePointEscape, { lines: false }), String.raw`a\u{202e}b\u{a}\u{e0041}`);
     assert.equal(
       showUnseen(text, (one) => `<${codePointName(one)}>`, { lines: true }),

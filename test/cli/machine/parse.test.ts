@@ -45,8 +45,9 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     'machine add',
     add,
     [
-      ...['m', '--site', 's', '--bmc', 'b:1', '--rack', 'r', '--system', '1', '--credential', 'vault://x', '--pin', 'ab'],
-      ...['--serial', 'S', '--uuid', 'U', '--mac', 'a', '--mac', 'b', '--tenant', 't', '--actor', 'bob'],
+      'm',
+      ...'--site s --bmc b:1 --rack r --system 1 --credential vault://x --pin ab'.split(' '),
+      ...'--serial S --uuid U --mac a --mac b --tenant t --actor bob'.split(' '),
     ],
     {
       json: false,
@@ -112,8 +113,9 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     'fleet reimage',
     reimage,
     [
-      ...['--site', 's', '--profile', 'p', '--run', 'spring', '--at-once', '9', '--per-rack', '2', '--per-site', '8'],
-      ...['--max-failures', '1', '--max-failure-percent', '5', ...why, '--yes'],
+      ...'--site s --profile p --run spring --at-once 9 --per-rack 2 --per-site 8'.split(' '),
+      ...'--max-failures 1 --max-failure-percent 5 --yes'.split(' '),
+      ...why,
     ],
     {
       ...signed,
