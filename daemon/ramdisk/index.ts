@@ -15,7 +15,7 @@ import type { RamdiskPorts } from './ports.ts';
 import { onlyThisBoot } from './this-boot.ts';
 import { diskWipeHandler } from './wipe/disk-wipe.ts';
 
-export type { BootOfRun, EvidenceSigner, Jump, JumpTarget, RamdiskPorts } from './ports.ts';
+export type { RamdiskPorts } from './ports.ts';
 
 export function createRamdiskHandlers(ports: RamdiskPorts): Readonly<Record<KindOfRole<'ramdisk'>, KindHandler>> {
   const handlers: Record<KindOfRole<'ramdisk'>, KindHandler> = {

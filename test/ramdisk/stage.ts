@@ -1,7 +1,7 @@
 /** A ramdisk's handlers over a folder of fake disks, with a real key and chain; and the executor that runs them. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Message, MessageInitShape } from '@bufbuild/protobuf';
 import { create, type DescMessage, fromBinary } from '@bufbuild/protobuf';
@@ -118,10 +118,6 @@ export function shuffleNames(folder: string, names: Readonly<Record<string, stri
   for (const from of Object.keys(names)) move(from, `moving-${from}`);
   for (const [from, to] of Object.entries(names)) move(`moving-${from}`, to);
 }
-
-export const emptied = (folder: string): void => {
-  for (const name of readdirSync(folder)) if (/\.(img|json)$/.test(name) && name !== 'machine.json') rmSync(join(folder, name));
-};
 
 export function eraseEvidenceOf(stage: RamdiskStage, end: KindEnd): EraseEvidence {
   const answer = end.kind === 'interrupted' ? undefined : end.kind === 'failed' ? end.answer : end;

@@ -13,7 +13,7 @@ import { headBytes } from './write-image.ts';
 
 export const seedLabel = 'CIDATA';
 /** Where the join string lies in the seed. */
-export const joinFile = 'bc-join';
+const joinFile = 'bc-join';
 
 export interface SeedContent {
   readonly nodeId: string;

@@ -244,12 +244,12 @@ async function addMachine(db: Database): Promise<void> {
 async function resultOf(db: Database, id: string, schema: DescMessage): Promise<Message> {
   const until = performance.now() + 5 * minute;
   for (;;) {
-    const [row] = await db.query<{ outcome: number; payload: Uint8Array | null; code: string; message: string }>(
+    const [row] = await db.query<{ outcome: CommandOutcome; payload: Uint8Array | null; code: string; message: string }>(
       { text: 'select outcome, payload, error_code as code, error_message as message from node_results where command_id = $1' },
       [id],
     );
     if (row !== undefined) {
-      if (!isSuccess(row.outcome)) throw new Error(`${id}: ${row.code} ${row.message}`);
+      if (row.outcome !== CommandOutcome.SUCCEEDED) throw new Error(`${id}: ${row.code} ${row.message}`);
       return anyUnpack(fromBinary(AnySchema, row.payload ?? new Uint8Array()), schema) as Message;
     }
     const [rejected] = await db.query<{ detail: string }>(
@@ -261,5 +261,3 @@ async function resultOf(db: Database, id: string, schema: DescMessage): Promise<
     await new Promise((done) => setTimeout(done, 100));
   }
 }
-
-const isSuccess = (outcome: CommandOutcome): boolean => outcome === CommandOutcome.SUCCEEDED;
