@@ -7,6 +7,7 @@ import { bundleTargets } from './targets-bundle.ts';
 import { joseTargets } from './targets-jose.ts';
 import { protocolTargets } from './targets-protocol.ts';
 import { quorumTargets } from './targets-quorum.ts';
+import { siteTargets } from './targets-site.ts';
 import { sshTargets } from './targets-ssh.ts';
 import { textTargets } from './targets-text.ts';
 import { x509Targets } from './targets-x509.ts';
@@ -22,5 +23,6 @@ export async function createTargets(): Promise<readonly Target[]> {
     ...(await quorumTargets()),
     ...(await sshTargets()),
     ...(await joseTargets(world)),
+    ...siteTargets(),
   ];
 }
