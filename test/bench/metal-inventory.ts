@@ -7,7 +7,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { Agent } from 'undici';
-import type { KindContext } from '../../daemon/kinds/handler.ts';
 import { createBmcHandlers } from '../../daemon/site/bmc/handlers.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { site } from '../../proto/index.ts';
@@ -51,7 +50,7 @@ async function ours({ address, pinSha256 }: Controller): Promise<site.BmcInvento
     credentialRef: 'secret://bmc',
     pinSha256,
   } as const;
-  const end = await handlers['bmc.inventory'].run(payload as site.BmcInventory, { ...context, progress: () => undefined } as KindContext);
+  const end = await handlers['bmc.inventory'].run(payload, { ...context, progress: () => undefined });
   if (end.kind !== 'succeeded') throw new ControlError('INTERNAL', `the inventory failed: ${JSON.stringify(end)}`);
   return end.value as site.BmcInventoryReport;
 }

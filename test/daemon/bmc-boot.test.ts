@@ -8,7 +8,6 @@ import type { FakeBmc, Quirk } from '../fakes/bmc/server.ts';
 import { setBmcStage, valueOf } from './bmc-stage.ts';
 
 const { BootTarget } = site;
-type Result = site.BmcBootResult;
 
 const patches = (bmc: FakeBmc) => bmc.requests.filter(({ method }) => method === 'PATCH');
 
@@ -18,7 +17,7 @@ describe('bmc.boot', () => {
 
   it('sets all three properties once, and reads them back', async () => {
     const bmc = await stage.bmcWith();
-    const end = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
     assert.deepEqual([end.target, end.enabled, end.already], ['Pxe', 'Once', false]);
     assert.deepEqual(
       patches(bmc).map(({ body }) => body),
@@ -32,11 +31,11 @@ describe('bmc.boot', () => {
       it(`M29 a machine that is ${power} with an override ${isSet ? 'set' : 'cleared'}: the network once, and nothing sent when it is so`, async () => {
         const bmc = await stage.bmcWith({ power });
         if (isSet) Object.assign(bmc.state.boot, { target: 'Hdd', enabled: 'Once' });
-        const first = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
+        const first = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
         assert.deepEqual([first.already, bmc.state.boot.target, bmc.state.boot.enabled], [false, 'Pxe', 'Once']);
-        const again = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
+        const again = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK)));
         assert.deepEqual([again.already, patches(bmc).length], [true, 1]);
-        const cleared = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.NONE)));
+        const cleared = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.NONE)));
         assert.deepEqual([cleared.enabled, bmc.state.boot.enabled], ['Disabled', 'Disabled']);
       });
     }
@@ -45,13 +44,13 @@ describe('bmc.boot', () => {
   it('M38 after a crash it is done again: what holds is left alone', async () => {
     const bmc = await stage.bmcWith();
     await stage.perform('bmc.boot', bmc, boot(BootTarget.NETWORK));
-    const end = valueOf<Result>(await stage.perform('bmc.boot', bmc, { ...boot(BootTarget.NETWORK), how: 'recover' }));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, { ...boot(BootTarget.NETWORK), how: 'recover' }));
     assert.deepEqual([end.already, patches(bmc).length], [true, 1]);
   });
 
   it('M27 an override that is taken and forgotten is set once more, and then named', async () => {
     const once = await stage.bmcWith({ quirks: ['override-ignored-once'] });
-    const end = valueOf<Result>(await stage.perform('bmc.boot', once, boot(BootTarget.NETWORK)));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', once, boot(BootTarget.NETWORK)));
     assert.deepEqual([end.target, patches(once).length], ['Pxe', 2]);
     assert.match(end.notes.join(), /took the boot override and does not show it: set once more/);
     const never = await stage.bmcWith({ quirks: ['override-ignored'] });
@@ -64,7 +63,7 @@ describe('bmc.boot', () => {
 
   it('M31 waits five seconds, up to six times, while the firmware starts; no override to the disk where that does harm', async () => {
     const bmc = await stage.bmcWith({ quirks: ['busy-in-post'] });
-    const end = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.DISK)));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.DISK)));
     assert.deepEqual([end.target, end.enabled, patches(bmc).length], ['Hdd', 'Once', 3]);
     assert.equal(stage.clock.slept.filter((ms) => ms === 5000).length, 2);
     const always = await stage.bmcWith({
@@ -80,7 +79,7 @@ describe('bmc.boot', () => {
     await assert.rejects(stage.perform('bmc.boot', always, boot(BootTarget.NETWORK)), { code: 'NOT_YET' });
     assert.equal(patches(always).length, 6);
     const lenovo = await stage.bmcWith({ overrides: { '/redfish/v1': { Vendor: 'Lenovo' } } });
-    const cleared = valueOf<Result>(await stage.perform('bmc.boot', lenovo, boot(BootTarget.DISK)));
+    const cleared = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', lenovo, boot(BootTarget.DISK)));
     assert.deepEqual([cleared.enabled, cleared.already, patches(lenovo).length], ['Disabled', true, 0]);
     assert.match(cleared.notes.join(), /no override to the disk on this make/);
   });
@@ -150,7 +149,7 @@ describe('bmc.boot', () => {
     await stage.perform('bmc.boot', told, boot(BootTarget.HTTP, { uefiHttpUrl: url }));
     assert.deepEqual([told.state.boot.target, told.state.boot.url], ['UefiHttp', url]);
     const dhcp = await stage.bmcWith();
-    const end = valueOf<Result>(await stage.perform('bmc.boot', dhcp, boot(BootTarget.HTTP, { uefiHttpUrl: url })));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', dhcp, boot(BootTarget.HTTP, { uefiHttpUrl: url })));
     assert.deepEqual([end.target, end.notes], ['UefiHttp', ['the controller takes no address for HTTP boot: it comes by DHCP']]);
     const views = { live: { 'BootSourceOverrideTarget@Redfish.AllowableValues': ['None', 'Pxe', 'Hdd'] }, settings: null };
     assert.equal(wishOf({ target: BootTarget.HTTP, uefiHttpUrl: url }, views, quirksOf(''))?.target, 'Pxe');
@@ -166,7 +165,7 @@ describe('bmc.boot', () => {
   it('M66 inserts an image into the first slot that can, waits for an eject under way, and boots from it', async () => {
     const image = 'https://10.0.0.5/iso/e-1.iso';
     const bmc = await stage.bmcWith({ quirks: ['media-busy'] });
-    const end = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.MEDIA, { mediaUrl: image })));
+    const end = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.MEDIA, { mediaUrl: image })));
     assert.deepEqual([end.target, [...bmc.state.media.values()], bmc.effects.mediaMoves], ['Cd', [image], ['insert Cd1 (On)']]);
     await stage.perform('bmc.boot', bmc, boot(BootTarget.MEDIA, { mediaUrl: image }));
     assert.equal(bmc.effects.mediaMoves.length, 1, 'it is in already');
@@ -190,7 +189,7 @@ describe('bmc.boot', () => {
     const bmc = await stage.bmcWith({ quirks: ['media-busy'] });
     const slots = '/redfish/v1/Managers/1/VirtualMedia';
     bmc.state.media.set(`${slots}/Cd1`, 'http://elsewhere/a.iso').set(`${slots}/Cd2`, image);
-    const kept = valueOf<Result>(await stage.perform('bmc.boot', bmc, boot(BootTarget.NONE, { mediaUrl: image })));
+    const kept = valueOf(site.BmcBootResultSchema, await stage.perform('bmc.boot', bmc, boot(BootTarget.NONE, { mediaUrl: image })));
     assert.match(kept.notes.join(), /the image stays in .*\/Cd2: the machine is on, and is turned off first/);
     assert.deepEqual(bmc.effects.mediaMoves, []);
     await stage.perform('bmc.power', bmc, { payload: { action: site.PowerAction.OFF_HARD } });

@@ -15,7 +15,7 @@ describe('bmc.inventory', () => {
 
   it('reports a machine, its identity and what its controller can do', async () => {
     const bmc = await stage.bmcWith();
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual(facts(report), [
       'redfish-system-serial=EX1-000042',
       'redfish-system-sku=EX1',
@@ -34,7 +34,8 @@ describe('bmc.inventory', () => {
       ],
     );
     assert.deepEqual(report.profile?.resetTypes, ['On', 'ForceOff', 'ForceRestart', 'GracefulRestart', 'GracefulShutdown', 'PowerCycle']);
-    const { vendor, systemId, managerId, virtualMedia, httpBootUrl, lockoutThreshold, lockoutKnown } = report.profile as site.BmcProfile;
+    const { vendor, systemId, managerId, virtualMedia, httpBootUrl, lockoutThreshold, lockoutKnown } =
+      report.profile ?? assert.fail('no profile');
     assert.deepEqual(
       [vendor, systemId, managerId, virtualMedia, httpBootUrl, lockoutThreshold, lockoutKnown],
       ['example', '1', '1', true, false, 3, true],
@@ -47,7 +48,7 @@ describe('bmc.inventory', () => {
     it(`M14 reads a captured ${tree} in order, in at most a fiftieth of its requests`, async function () {
       if (!hasTree(tree)) this.skip();
       const bmc = await stage.bmcWith({ tree, quirks: ['wedges-on-overlap'] });
-      const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+      const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
       assert.ok(bmc.requests.length <= resources[tree] / 50, `${bmc.requests.length} requests`);
       assert.deepEqual([bmc.effects.overlaps, bmc.effects.sessionsOpen, report.truncated, report.notes], [0, 0, false, []]);
     });
@@ -56,7 +57,7 @@ describe('bmc.inventory', () => {
   it('M60 M62 a captured Dell: every number it has, by where it stands', async function () {
     if (!hasTree('dell_poweredge_r750')) this.skip();
     const bmc = await stage.bmcWith({ tree: 'dell_poweredge_r750' });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual(facts(report).slice(0, 3), [
       'redfish-system-serial=CNIVC0014M0388',
       'redfish-service-tag-serial=F54P1G3',
@@ -71,7 +72,7 @@ describe('bmc.inventory', () => {
   it('M62 M60 a captured GH200: no serial number where it can be reset, and the board’s beside it', async function () {
     if (!hasTree('gh200')) this.skip();
     const bmc = await stage.bmcWith({ tree: 'gh200' });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual([report.serial, report.profile?.systemId, report.profile?.vendor], ['', 'System_0', 'nvidia']);
     assert.ok(facts(report).includes('redfish-baseboard-serial=1580924760074'));
     assert.ok(facts(report).every((fact) => !fact.startsWith('redfish-system-serial')));
@@ -86,7 +87,7 @@ describe('bmc.inventory', () => {
       '/redfish/v1/Systems/1/EthernetInterfaces/2': { MACAddress: '00:00:00:00:00:00', PermanentMACAddress: '', LinkStatus: null },
     };
     const bmc = await stage.bmcWith({ overrides });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual(facts(report).slice(0, 2), ['redfish-system-serial=MT2334XZ0A1B', 'redfish-nic-mac=b8:3f:d2:aa:bb:01']);
     assert.deepEqual(
       report.interfaces.map(({ macAddress, linkStatus }) => [macAddress, linkStatus]),
@@ -102,7 +103,7 @@ describe('bmc.inventory', () => {
     const drives = '/redfish/v1/Systems/1/Storage/NVMe/Drives';
     const overrides = { [`${drives}/1`]: { SerialNumber: 'EXD-0000001' }, [`${drives}/0`]: { SerialNumber: 'EXD-0000001' } };
     const bmc = await stage.bmcWith({ overrides });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.equal(report.disks.length, 2);
     assert.match(report.notes.join(), /several disks say that their serial number is EXD-0000001/);
     assert.ok(facts(report).every((fact) => !fact.includes('EXD-')));
@@ -113,7 +114,7 @@ describe('bmc.inventory', () => {
     const circle = { 'Members@odata.nextLink': `${at}?$skip=2` };
     for (const quirks of [[], ['no-expand']] as const) {
       const bmc = await stage.bmcWith({ quirks, overrides: { [at]: circle } });
-      const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+      const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
       assert.equal(report.interfaces.length, 2, 'a page that leads to itself ends the walk');
     }
     const many = Array.from({ length: 600 }, (_, n) => ({
@@ -122,7 +123,7 @@ describe('bmc.inventory', () => {
       Version: '1',
     }));
     const bmc = await stage.bmcWith({ overrides: { '/redfish/v1/UpdateService/FirmwareInventory': { Members: many } } });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual([report.firmware.length, report.truncated], [512, true]);
   });
 
@@ -131,7 +132,7 @@ describe('bmc.inventory', () => {
       script: ({ path }) =>
         path.includes('EthernetInterfaces') ? { kind: 'answer', status: 403, body: '{"error":{"message":"no"}}' } : undefined,
     });
-    const report = valueOf<Report>(await stage.perform('bmc.inventory', bmc));
+    const report = valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc));
     assert.deepEqual([report.interfaces.length, report.serial], [0, 'EX1-000042']);
     assert.match(report.notes.join('; '), /interfaces could not be read: .*with 403: "no"/);
   });

@@ -6,7 +6,6 @@ import type { FaultScript, Quirk } from '../fakes/bmc/server.ts';
 import { setBmcStage, valueOf } from './bmc-stage.ts';
 
 const { PowerAction, PowerState } = site;
-type Result = site.BmcPowerResult;
 
 const whenReset =
   (kind: 'cut-after' | 'cut-before'): FaultScript =>
@@ -19,9 +18,9 @@ describe('bmc.power', () => {
 
   it('turns a machine off and on, observes it, and leaves no session behind', async () => {
     const bmc = await stage.bmcWith({ machine: { looksInTransition: 2 } });
-    const off = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.OFF_HARD)));
+    const off = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.OFF_HARD)));
     assert.deepEqual([off.state, off.already, off.resetType], [PowerState.OFF, false, 'ForceOff']);
-    const on = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.ON)));
+    const on = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.ON)));
     assert.deepEqual([on.state, on.already, on.resetType], [PowerState.ON, false, 'On']);
     assert.deepEqual(bmc.effects.resets, ['ForceOff', 'On']);
     assert.deepEqual([bmc.effects.sessionsOpen, bmc.effects.overlaps], [0, 0]);
@@ -45,7 +44,7 @@ describe('bmc.power', () => {
     ];
     for (const [word, meaning] of said) assert.equal(observedPower(word), meaning, String(word));
     const odd = await stage.bmcWith({ quirks: ['odd-power-words'] });
-    assert.equal(valueOf<Result>(await stage.perform('bmc.power', odd, power(PowerAction.ON))).already, true);
+    assert.equal(valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', odd, power(PowerAction.ON))).already, true);
     for (const verb of ['on', 'off-hard', 'off-soft', 'cycle', 'restart-soft'] as const)
       assert.notEqual(planPower(verb, 'unknown', () => true).kind, 'already', verb);
     const silent = await stage.bmcWith({ quirks: ['no-power-state'] });
@@ -57,13 +56,13 @@ describe('bmc.power', () => {
 
   it('M17 a power cycle of a machine that is off turns it on', async () => {
     const bmc = await stage.bmcWith({ power: 'Off' });
-    const end = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.CYCLE)));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.CYCLE)));
     assert.deepEqual([end.state, end.resetType, bmc.effects.resetsAsked], [PowerState.ON, 'On', ['On']]);
   });
 
   it('M18 409 although it is done is a success with a note; 409 and another state is the controller’s own error', async () => {
     const done = await stage.bmcWith({ quirks: ['conflict-although-done'] });
-    const end = valueOf<Result>(await stage.perform('bmc.power', done, power(PowerAction.OFF_HARD)));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', done, power(PowerAction.OFF_HARD)));
     assert.equal(end.state, PowerState.OFF);
     assert.match(end.notes.join(), /refused ForceOff, and the machine is as it was asked for: .*ResourceInUse/);
     assert.deepEqual(done.effects.resets, ['ForceOff']);
@@ -81,7 +80,7 @@ describe('bmc.power', () => {
   it('M20 off is what was seen twice after the request; a machine that is never seen off is not reported as off', async () => {
     const bmc = await stage.bmcWith({ machine: { looksInTransition: 3 } });
     const askedAtMs = stage.clock.now();
-    const end = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.OFF_HARD)));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.OFF_HARD)));
     assert.ok(Number(end.observedAtMs) > askedAtMs);
     const at = bmc.requests.findIndex(({ path }) => path.endsWith('ComputerSystem.Reset'));
     const looks = bmc.requests.slice(at).filter(({ method, path }) => method === 'GET' && path.endsWith('/Systems/1'));
@@ -101,7 +100,7 @@ describe('bmc.power', () => {
 
   it('M23 a restart is not waited for as an off; its reset time says that it happened, and a minute and more is given', async () => {
     const bmc = await stage.bmcWith();
-    const end = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.RESTART_SOFT)));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.RESTART_SOFT)));
     assert.deepEqual([end.state, end.resetType, bmc.effects.resets], [PowerState.ON, 'GracefulRestart', ['GracefulRestart']]);
     const lazy = await stage.bmcWith({
       script: ({ path }) => (path.endsWith('ComputerSystem.Reset') ? { kind: 'answer', status: 204, body: '' } : undefined),
@@ -143,11 +142,14 @@ describe('bmc.power', () => {
 
   it('M32 soft means that the operating system is asked first; off comes only when it does not follow', async () => {
     const bmc = await stage.bmcWith();
-    assert.equal(valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.OFF_SOFT))).resetType, 'GracefulShutdown');
+    assert.equal(
+      valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.OFF_SOFT))).resetType,
+      'GracefulShutdown',
+    );
     assert.deepEqual(bmc.effects.resetsAsked, ['GracefulShutdown']);
     const deaf = await stage.bmcWith({ quirks: ['graceful-ignored'] });
     const sinceMs = stage.clock.now();
-    const end = valueOf<Result>(await stage.perform('bmc.power', deaf, power(PowerAction.OFF_SOFT)));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', deaf, power(PowerAction.OFF_SOFT)));
     assert.deepEqual([deaf.effects.resetsAsked, end.state], [['GracefulShutdown', 'ForceOff'], PowerState.OFF]);
     assert.ok(stage.clock.now() - sinceMs >= 150_000);
     assert.match(end.notes.join(), /GracefulShutdown was not followed in 150 s: turned off/);
@@ -168,14 +170,14 @@ describe('bmc.power', () => {
   for (const [quirks, resetType] of cycles) {
     it(`cycles once a controller with ${quirks.join(', ') || 'nothing odd'}: ${resetType}`, async () => {
       const bmc = await stage.bmcWith({ quirks });
-      const end = valueOf<Result>(await stage.perform('bmc.power', bmc, power(PowerAction.CYCLE)));
+      const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, power(PowerAction.CYCLE)));
       assert.deepEqual([end.state, end.resetType, bmc.effects.resets], [PowerState.ON, resetType, [resetType]]);
     });
   }
 
   it('cycles by off and on where nothing else is taken', () => {
     const step = planPower('cycle', 'on', (type) => type === 'ForceOff' || type === 'On');
-    assert.deepEqual(step, { kind: 'send', resetType: 'ForceOff', done: 'off', then: 'on', otherwise: null, waitMs: 60_000 });
+    assert.deepEqual(step, { kind: 'send', resetType: 'ForceOff', done: 'off', next: 'on', otherwise: null, waitMs: 60_000 });
     assert.deepEqual(
       planPower('cycle', 'on', () => false),
       { kind: 'unsupported', wanted: ['PowerCycle', 'ForceRestart', 'ForceOff'] },
@@ -192,7 +194,7 @@ describe('bmc.power', () => {
     stage.clock.onSleep = async () => {
       if (stage.clock.slept.length === 4) await bmc.accept();
     };
-    assert.match(valueOf<Result>(await end).notes.join(), /the controller did not answer for 15 s/);
+    assert.match(valueOf(site.BmcPowerResultSchema, await end).notes.join(), /the controller did not answer for 15 s/);
   });
 
   describe('M38 an agent that dies on the way', () => {
@@ -202,7 +204,7 @@ describe('bmc.power', () => {
     it('M38 before the request: it is sent once by the next start', async () => {
       const bmc = await stage.bmcWith();
       const note = await noteOf(bmc);
-      const end = valueOf<Result>(await stage.perform('bmc.power', bmc, { ...cycle, how: 'recover', note }));
+      const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, { ...cycle, how: 'recover', note }));
       assert.deepEqual([end.already, bmc.effects.resets], [false, ['PowerCycle']]);
       assert.ok(stage.clock.slept.reduce((sum, ms) => sum + ms, 0) >= 30_000, 'an effect that is late was waited for');
     });
@@ -211,13 +213,13 @@ describe('bmc.power', () => {
       const bmc = await stage.bmcWith();
       const note = await noteOf(bmc);
       await stage.perform('bmc.power', bmc, cycle);
-      const end = valueOf<Result>(await stage.perform('bmc.power', bmc, { ...cycle, how: 'recover', note }));
+      const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, { ...cycle, how: 'recover', note }));
       assert.deepEqual([end.already, end.resetType, bmc.effects.resets], [true, '', ['PowerCycle']]);
     });
 
     it('M38 the answer is lost on the way: the machine is looked at, nothing is sent again', async () => {
       const bmc = await stage.bmcWith({ script: whenReset('cut-after') });
-      const end = valueOf<Result>(await stage.perform('bmc.power', bmc, cycle));
+      const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, cycle));
       assert.deepEqual(bmc.effects.resets, ['PowerCycle']);
       assert.match(end.notes.join(), /the answer to PowerCycle was lost/);
       const lost = await stage.bmcWith({ script: whenReset('cut-before') });
@@ -264,15 +266,20 @@ describe('bmc.power', () => {
     await stage.perform('bmc.power', bmc, { payload: { action: PowerAction.CYCLE }, commandId: 'machine/m-1/provision/run-1/power.1' });
     stage.clock.advance(60_000);
     const again = { payload: { action: PowerAction.CYCLE }, commandId: 'machine/m-1/provision/run-1/power.2' };
-    const end = valueOf<Result>(await stage.perform('bmc.power', bmc, again));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, again));
     assert.deepEqual([end.already, bmc.effects.resets], [true, ['PowerCycle']]);
     assert.match(end.notes.join(), /was reset \d+ s ago, by an earlier attempt: nothing was sent/);
     stage.clock.advance(10 * 60_000);
-    assert.equal(valueOf<Result>(await stage.perform('bmc.power', bmc, again)).already, false, 'a reset of long ago is another one');
-    const off = { payload: { action: PowerAction.OFF_HARD }, commandId: 'machine/m-1/provision/run-1/off.1' };
-    assert.equal(valueOf<Result>(await stage.perform('bmc.power', bmc, off)).already, false);
     assert.equal(
-      valueOf<Result>(await stage.perform('bmc.power', bmc, { ...off, commandId: 'machine/m-1/provision/run-1/off.2' })).already,
+      valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, again)).already,
+      false,
+      'a reset of long ago is another one',
+    );
+    const off = { payload: { action: PowerAction.OFF_HARD }, commandId: 'machine/m-1/provision/run-1/off.1' };
+    assert.equal(valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, off)).already, false);
+    assert.equal(
+      valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, { ...off, commandId: 'machine/m-1/provision/run-1/off.2' }))
+        .already,
       true,
     );
   });

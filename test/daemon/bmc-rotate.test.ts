@@ -8,8 +8,6 @@ import type { FakeBmc, FaultScript } from '../fakes/bmc/server.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { account, credentialRef, nextRef, setBmcStage, valueOf } from './bmc-stage.ts';
 
-type Result = site.BmcRotateResult;
-
 const next = { username: 'root', password: 'staple-battery-2' };
 const isLogin = ({ method, path }: { method: string; path: string }) => method === 'POST' && path.endsWith('/Sessions');
 const logins = (bmc: FakeBmc) => bmc.requests.filter(isLogin).length;
@@ -21,7 +19,7 @@ describe('bmc.rotate', () => {
 
   it('changes the password, proves it by a login with the new one, and closes what the old one had opened', async () => {
     const bmc = await stage.bmcWith({ quirks: ['sessions-survive-password'] });
-    const end = valueOf<Result>(await stage.perform('bmc.rotate', bmc, rotation));
+    const end = valueOf(site.BmcRotateResultSchema, await stage.perform('bmc.rotate', bmc, rotation));
     assert.deepEqual([end.account, end.already, end.sessionsClosed], ['/redfish/v1/AccountService/Accounts/2', false, 1]);
     assert.deepEqual([bmc.state.password, bmc.effects.passwordChanges, bmc.effects.loginsFailed], [next.password, 1, 0]);
     assert.equal(bmc.effects.sessionsOpen, 0);
@@ -42,7 +40,7 @@ describe('bmc.rotate', () => {
 
   it('M43 an account that must change its password first is changed where the refusal says, before anything is listed', async () => {
     const bmc = await stage.bmcWith({ quirks: ['password-change-required'] });
-    const end = valueOf<Result>(await stage.perform('bmc.rotate', bmc, rotation));
+    const end = valueOf(site.BmcRotateResultSchema, await stage.perform('bmc.rotate', bmc, rotation));
     assert.deepEqual([end.account, bmc.state.password], ['/redfish/v1/AccountService/Accounts/2', next.password]);
     const at = bmc.requests.findIndex(({ method }) => method === 'PATCH');
     assert.ok(
@@ -70,7 +68,7 @@ describe('bmc.rotate', () => {
     const patch: FaultScript = ({ method }) => (method === 'PATCH' ? { kind: 'cut-after' } : undefined);
     for (const options of [{ script: patch }, { quirks: ['password-half-done'] as const }]) {
       const bmc = await stage.bmcWith(options);
-      const end = valueOf<Result>(await stage.perform('bmc.rotate', bmc, rotation));
+      const end = valueOf(site.BmcRotateResultSchema, await stage.perform('bmc.rotate', bmc, rotation));
       assert.deepEqual([end.already, bmc.effects.passwordChanges, bmc.effects.loginsFailed], [false, 1, 0]);
       assert.match(end.notes.join(), /the answer to the change of password was lost: a login with the new one tells/);
     }
@@ -99,7 +97,10 @@ describe('bmc.rotate', () => {
       } else await dying;
       isAlive = true;
       const before = logins(bmc);
-      const end = valueOf<Result>(await stage.perform('bmc.rotate', bmc, { ...rotation, how: 'recover', note: { holds: 'current' } }));
+      const end = valueOf(
+        site.BmcRotateResultSchema,
+        await stage.perform('bmc.rotate', bmc, { ...rotation, how: 'recover', note: { holds: 'current' } }),
+      );
       assert.equal(end.already, where !== 'before the change');
       assert.equal(bmc.state.password, next.password);
       assert.deepEqual([bmc.effects.loginsFailed, bmc.effects.passwordChanges], [expected.failed, expected.changes]);

@@ -1,6 +1,6 @@
 /** Fake controllers, and handlers that talk to them on a clock of their own; everything that was started is closed after each test. */
-import type { Message } from '@bufbuild/protobuf';
-import { create, type DescMessage, type MessageInitShape } from '@bufbuild/protobuf';
+import assert from 'node:assert/strict';
+import { create, type DescMessage, type Message, type MessageInitShape, type MessageShape } from '@bufbuild/protobuf';
 import type { KindContext, KindEnd } from '../../daemon/kinds/handler.ts';
 import { memoryRefusals, type RefusalStore } from '../../daemon/site/bmc/credential-broker.ts';
 import { createBmcHandlers } from '../../daemon/site/bmc/handlers.ts';
@@ -46,7 +46,7 @@ export const payloadOf = (
 ): Message => {
   const schema = protocolRegistry.getMessage(findCommandKind(kind)?.payload ?? '') as DescMessage;
   const { address, pinSha256 } = bmc;
-  return create(schema, { address, nodeId: 'm-1', credentialRef, pinSha256, runId: 'run-1', ...more } as MessageInitShape<DescMessage>);
+  return create(schema, { address, nodeId: 'm-1', credentialRef, pinSha256, runId: 'run-1', ...more });
 };
 
 /** Called inside a `describe`. */
@@ -114,7 +114,8 @@ export function setBmcStage(): BmcStage {
 }
 
 /** The value of a success. */
-export function valueOf<T>(end: KindEnd): T {
+export function valueOf<D extends DescMessage>(schema: D, end: KindEnd): MessageShape<D> {
   if (end.kind !== 'succeeded') throw new Error(`not a success: ${JSON.stringify(end)}`);
-  return end.value as T;
+  assert.equal(end.schema.typeName, schema.typeName);
+  return create(schema, end.value as MessageInitShape<D>);
 }

@@ -25,7 +25,10 @@ describe('a controller that is broken or hostile', () => {
   it('is refused when it shows another key than the pinned one, before a byte goes out; first contact reports what it shows', async () => {
     const bmc = await stage.bmcWith({ tls: true });
     const pin = bmc.pinSha256;
-    const report = valueOf<site.BmcInventoryReport>(await stage.perform('bmc.inventory', { ...bmc, address: bmc.address, pinSha256: '' }));
+    const report = valueOf(
+      site.BmcInventoryReportSchema,
+      await stage.perform('bmc.inventory', { ...bmc, address: bmc.address, pinSha256: '' }),
+    );
     assert.equal(report.pinSha256, pin);
     assert.equal((await stage.perform('bmc.power', bmc, on)).kind, 'succeeded');
     const before = bmc.requests.length;
@@ -88,7 +91,7 @@ describe('a controller that is broken or hostile', () => {
       null,
       {},
     ])
-      assert.equal(ownPath(link, address), null, String(link));
+      assert.equal(ownPath(link, address), null, JSON.stringify(link));
   });
 
   const lies: readonly (readonly [string, Fault, RegExp])[] = [
@@ -171,7 +174,7 @@ describe('a controller that is broken or hostile', () => {
 
   it('M44 without a session left it is asked with the password itself, and no session is opened', async () => {
     const bmc = await stage.bmcWith({ sessionsMax: 0 });
-    const end = valueOf<site.BmcPowerResult>(await stage.perform('bmc.power', bmc, off));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, off));
     assert.match(end.notes.join(), /has no session left: asked with the password itself/);
     assert.equal(bmc.requests.filter(({ path }) => path.endsWith('/Sessions')).length, 2, 'asked for once by each of prepare and run');
     assert.deepEqual([bmc.effects.loginsFailed, bmc.state.power], [0, 'Off']);
@@ -242,7 +245,7 @@ describe('a controller that is broken or hostile', () => {
     const bmc = await stage.bmcWith({
       script: ({ path }) => (path.endsWith('ComputerSystem.Reset') ? { kind: 'answer-after', status: 202, body: '' } : undefined),
     });
-    const end = valueOf<site.BmcPowerResult>(await stage.perform('bmc.power', bmc, off));
+    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, off));
     assert.equal(bmc.state.power, 'Off');
     assert.match(end.notes.join(), /answered 202 and named no task; its effect was looked at instead/);
   });

@@ -7,6 +7,7 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { createBmcHandlers } from '../../daemon/site/bmc/handlers.ts';
 import type { BmcKind } from '../../daemon/site/bmc/ports.ts';
 import { site } from '../../proto/index.ts';
@@ -52,7 +53,11 @@ describe('Redfish of others', function () {
       removeScratchFolders();
     });
 
-    async function perform<T>(kind: BmcKind, payload: Record<string, unknown> = {}): Promise<T> {
+    async function perform<D extends DescMessage>(
+      kind: BmcKind,
+      schema: D,
+      payload: Record<string, unknown> = {},
+    ): Promise<MessageShape<D>> {
       const handlers = createBmcHandlers({
         secrets: { read: async () => Buffer.from('{"username":"admin","password":"password"}') },
         now: () => Date.now() + sleptMs,
@@ -67,7 +72,7 @@ describe('Redfish of others', function () {
       const context = { commandId: 'machine/m-1/provision/run-1/step.1', signal: new AbortController().signal, now };
       const message = payloadOf(kind, { address, pinSha256: '' }, payload);
       const note = (await handlers[kind].prepare?.(message, { ...context, progress: () => undefined })) ?? {};
-      return valueOf<T>(await handlers[kind].run(message, { ...context, note, progress: () => undefined }));
+      return valueOf(schema, await handlers[kind].run(message, { ...context, note, progress: () => undefined }));
     }
 
     it('is turned on, off, on again and cycled', async () => {
@@ -80,7 +85,7 @@ describe('Redfish of others', function () {
         PowerAction.CYCLE,
         PowerAction.OFF_SOFT,
       ]) {
-        const { state, already, resetType } = await perform<site.BmcPowerResult>('bmc.power', { action });
+        const { state, already, resetType } = await perform('bmc.power', site.BmcPowerResultSchema, { action });
         seen.push([PowerState[state], already, resetType]);
       }
       assert.deepEqual(seen, [
@@ -94,20 +99,20 @@ describe('Redfish of others', function () {
     });
 
     it('M24 is told what to boot from, and says so when it is read back', async () => {
-      const network = await perform<site.BmcBootResult>('bmc.boot', { target: BootTarget.NETWORK });
+      const network = await perform('bmc.boot', site.BmcBootResultSchema, { target: BootTarget.NETWORK });
       assert.deepEqual([network.target, network.already], ['Pxe', false]);
       const url = `http://${address}/nowhere/snp.efi`;
       await assert.rejects(
-        perform<site.BmcBootResult>('bmc.boot', { target: BootTarget.HTTP, uefiHttpUrl: url }),
+        perform('bmc.boot', site.BmcBootResultSchema, { target: BootTarget.HTTP, uefiHttpUrl: url }),
         /with 400: "Failed to download and attach HttpBootUri\."; request [0-9a-f]{8}-\d+$/,
         'M24 its own words: it fetches the file, which is not there',
       );
-      const disk = await perform<site.BmcBootResult>('bmc.boot', { target: BootTarget.DISK });
+      const disk = await perform('bmc.boot', site.BmcBootResultSchema, { target: BootTarget.DISK });
       assert.equal(disk.target, 'Hdd');
     });
 
     it('is read: its system, and what it can do', async () => {
-      const report = await perform<site.BmcInventoryReport>('bmc.inventory');
+      const report = await perform('bmc.inventory', site.BmcInventoryReportSchema);
       assert.equal(report.manufacturer, 'Sushy Emulator');
       assert.match(report.uuid, /^[0-9a-f-]{36}$/);
       assert.ok(report.profile?.resetTypes.includes('ForceOff') && report.profile.bootTargets.includes('UefiHttp'));

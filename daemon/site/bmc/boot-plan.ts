@@ -56,6 +56,9 @@ export function wishOf({ target, uefiHttpUrl }: Asked, views: BootViews, quirks:
       return once(
         [quirks.mediaTarget, 'Cd', 'UsbCd'].find((name) => allows(views, 'BootSourceOverrideTarget', name)) ?? quirks.mediaTarget,
       );
+    case site.BootTarget.UNSPECIFIED:
+      return undefined;
+    // Of a newer version of the protocol.
     default:
       return undefined;
   }

@@ -25,7 +25,7 @@ export interface Send {
   readonly resetType: string;
   readonly done: Done;
   /** What comes when it is done. */
-  readonly then: PowerVerb | null;
+  readonly next: PowerVerb | null;
   /** What comes when it was not seen to be done in time. */
   readonly otherwise: PowerVerb | null;
   readonly waitMs: number;
@@ -42,10 +42,10 @@ interface Option extends Omit<Send, 'kind' | 'resetType'> {
   readonly types: readonly string[];
 }
 
-const option = (types: readonly string[], done: Done, more: Partial<Pick<Send, 'then' | 'otherwise' | 'waitMs'>> = {}): Option => ({
+const option = (types: readonly string[], done: Done, more: Partial<Pick<Send, 'next' | 'otherwise' | 'waitMs'>> = {}): Option => ({
   types,
   done,
-  then: more.then ?? null,
+  next: more.next ?? null,
   otherwise: more.otherwise ?? null,
   waitMs: more.waitMs ?? 2 * minute,
 });
@@ -53,7 +53,7 @@ const option = (types: readonly string[], done: Done, more: Partial<Pick<Send, '
 const turnOn = [option(['On', 'ForceOn'], 'on')];
 const turnOff = [option(['ForceOff'], 'off')];
 /** Some take longer than a minute to come back (M23). */
-const reset = [option(['PowerCycle', 'ForceRestart'], 'moved'), option(['ForceOff'], 'off', { then: 'on', waitMs: minute })];
+const reset = [option(['PowerCycle', 'ForceRestart'], 'moved'), option(['ForceOff'], 'off', { next: 'on', waitMs: minute })];
 
 /** Verb → observed power → what is tried, the best first; 'already': nothing is to be done. */
 const table: Readonly<Record<PowerVerb, Readonly<Record<'on' | 'off' | 'unknown', readonly Option[] | 'already'>>>> = Object.freeze({

@@ -148,7 +148,7 @@ class PowerDrive {
         case 'send': {
           const refusal = await this.#send(action.path, step);
           const after = await this.#awaitDone(system.path, { step, before, refusal });
-          if (after !== null) return step.then === null ? this.#end(after, { already: false }) : this.#drive(step.then, system);
+          if (after !== null) return step.next === null ? this.#end(after, { already: false }) : this.#drive(step.next, system);
           if (refusal === null) return this.#drive(this.#otherwise(step), system);
           await this.#afterRefusal(step, { refusal, tries });
         }

@@ -20,16 +20,17 @@ const hostName = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a
  * @throws INVALID_INPUT (bmc-address)
  */
 export function parseBmcAddress(text: string, insecureHttp: readonly string[] = []): BmcAddress {
-  const parsed = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]+))(?::([0-9]{1,5}))?$/.exec(text.toLowerCase());
-  const host = parsed?.[1] ?? parsed?.[2] ?? '';
-  const isV6 = parsed?.[1] !== undefined && isIP(host) === 6;
-  if (!isV6 && isIP(host) !== 4 && !hostName.test(host)) throw badAddress(text);
+  const [, v6, plain, given] = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]+))(?::([0-9]{1,5}))?$/.exec(text.toLowerCase()) ?? [];
+  const host = v6 ?? plain ?? '';
+  const isV6 = v6 !== undefined;
   const isPlain = insecureHttp.some((address) => address.toLowerCase() === text.toLowerCase());
-  const port = Number(parsed?.[3] ?? (isPlain ? 80 : 443));
-  if (port < 1 || port > 65_535) throw badAddress(text);
+  const port = Number(given ?? (isPlain ? 80 : 443));
+  if (!isHost(host, isV6) || port < 1 || port > 65_535) throw badAddress(text);
   const shown = isV6 ? `[${host}]` : host;
   return { key: `${shown}:${port}`, host, port, origin: `${isPlain ? 'http' : 'https'}://${shown}:${port}` };
 }
+
+const isHost = (host: string, isV6: boolean): boolean => (isV6 ? isIP(host) === 6 : isIP(host) === 4 || hostName.test(host));
 
 const badAddress = (text: string): ControlError =>
   new ControlError(
@@ -49,10 +50,14 @@ export function ownPath(link: unknown, { origin }: BmcAddress): string | null {
   const absolute = link.startsWith('/') ? link : sameOrigin(link, origin);
   // A second slash would name a host; a backslash is one to some parsers.
   if (absolute === null || absolute.startsWith('//') || absolute.includes('\\')) return null;
-  const path = absolute.split('#', 1)[0] ?? '';
-  const segments = (path.split('?', 1)[0] ?? '').split('/').map((segment) => segment.replaceAll(/%2e/gi, '.'));
-  if (segments[1] !== 'redfish' || segments.includes('..') || segments.includes('.')) return null;
-  return path;
+  const [path = ''] = absolute.split('#', 1);
+  return staysInside(path) ? path : null;
+}
+
+function staysInside(path: string): boolean {
+  const [plain = ''] = path.split('?', 1);
+  const segments = plain.split('/').map((segment) => segment.replaceAll(/%2e/gi, '.'));
+  return segments[1] === 'redfish' && !segments.includes('..') && !segments.includes('.');
 }
 
 function sameOrigin(link: string, origin: string): string | null {

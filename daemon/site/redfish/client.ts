@@ -42,6 +42,9 @@ export interface ServiceRoot {
 
 export const patience = Object.freeze({ wholeMs: minute, firstMs: second, mostMs: 8 * second });
 
+/** Of one operation: no tree that we know has more resources. */
+export const requestsMax = 4000;
+
 const rootPath = '/redfish/v1/';
 
 export class RedfishClient {
@@ -114,6 +117,11 @@ export class RedfishClient {
 
   /** @throws NOT_FOUND (bmc-missing) and what else the controller's refusal means */
   async get(path: string): Promise<Resource> {
+    if (this.requests >= requestsMax) {
+      throw new ControlError('INVALID_RESPONSE', `${this.address.key} led through ${requestsMax} requests without an end`, {
+        details: { reason: 'too-many' },
+      });
+    }
     const exchange: Exchange = { method: 'GET', path, headers: {} };
     const answer = await this.#patiently(() => this.#authorised(exchange));
     if (answer.status !== 200) throw this.refusal(exchange, answer);

@@ -6,9 +6,6 @@ import { isControlError } from '../../../domain/errors.ts';
 import type { RedfishClient } from './client.ts';
 import { asObject, fieldOf, type Json, listOf, type Resource } from './resource.ts';
 
-/** Of one whole operation. */
-export const resourcesMax = 4000;
-
 export interface Members {
   readonly members: readonly Resource[];
   /** There were more than were asked for. */

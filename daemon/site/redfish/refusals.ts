@@ -105,9 +105,7 @@ export function refusalOf({ address, exchange, answer, requestId, secrets }: Ref
   const [code, reason] = known === undefined ? meaningOf(answer.status) : (messages[known.id] as Meaning);
   const shown = known ?? said[0];
   const words = shown === undefined ? wordsOf(body, answer) : `"${shown.text}" (${shown.fullId})`;
-  const theirs = answer.headers['x-request-id'] ?? answer.headers['request-id'] ?? '';
-  const ids = theirs === '' || theirs === requestId ? requestId : `${requestId}, the controller's ${printable(theirs, 80)}`;
-  const text = `${address} refused ${exchange.method} ${exchange.path} with ${answer.status}: ${words}; request ${ids}`;
+  const text = `${address} refused ${exchange.method} ${exchange.path} with ${answer.status}: ${words}; request ${idsOf(answer, requestId)}`;
   return new ControlError(code, without(text, secrets), {
     details: {
       reason,
@@ -117,6 +115,12 @@ export function refusalOf({ address, exchange, answer, requestId, secrets }: Ref
       ...(known?.id === 'PasswordChangeRequired' ? { changePasswordAt: known.args[0] ?? '' } : {}),
     },
   });
+}
+
+/** Ours, and the controller's own where it has one. */
+function idsOf({ headers }: RawAnswer, requestId: string): string {
+  const theirs = headers['x-request-id'] ?? headers['request-id'] ?? requestId;
+  return theirs === requestId ? requestId : `${requestId}, the controller's ${printable(theirs, 80)}`;
 }
 
 function wordsOf(body: Json | undefined, { text }: RawAnswer): string {

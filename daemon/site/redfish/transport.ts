@@ -199,7 +199,7 @@ async function readAnswer(
     body.on('end', resolve);
     body.on('error', reject);
   });
-  const flat = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String([value].flat()[0] ?? '')]));
+  const flat = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), [value].flat()[0] ?? '']));
   return { status: statusCode, headers: flat, text: Buffer.concat(chunks).toString('utf8') };
 }
 

@@ -170,7 +170,7 @@ export class FakeChanges {
     if (machine.has('settings-object') && path === tree.system)
       return complaint(400, 'OperationSupportedInFutureStateURI', [`${tree.system}/Settings`]);
     if (machine.has('busy-in-post') && this.#refusedInPost++ < 2) return complaint(503, 'UnableToModifyDuringSystemPOST');
-    const text = (name: string): string | undefined => (typeof boot[name] === 'string' ? (boot[name] as string) : undefined);
+    const text = (name: string): string | undefined => (typeof boot[name] === 'string' ? boot[name] : undefined);
     if (text('HttpBootUri') !== undefined && !machine.has('http-boot-uri')) return complaint(400, 'PropertyUnknown', ['HttpBootUri']);
     const changes = {
       target: text('BootSourceOverrideTarget'),
