@@ -51,11 +51,18 @@ export interface MetalWorkflows {
   startReimage(input: fleet.ReimageFleetInput): Promise<Started>;
 }
 
-/** A run answers at once; for longer, it is not there. */
-const answerWithinMs = 10_000;
-const queryWithinMs = 3_000;
+interface WaitTimes {
+  readonly answerWithinMs: number;
+  readonly queryWithinMs: number;
+}
 
-export function createMetalWorkflows(client: () => Promise<Client>): MetalWorkflows {
+/** A run answers at once; for longer, no worker is there. */
+const usualTimes: WaitTimes = Object.freeze({ answerWithinMs: 10_000, queryWithinMs: 3_000 });
+
+export function createMetalWorkflows(
+  client: () => Promise<Client>,
+  { answerWithinMs, queryWithinMs }: WaitTimes = usualTimes,
+): MetalWorkflows {
   const start = (type: string, { workflowId, input, summary }: { workflowId: string; input: unknown; summary: string }): Promise<Started> =>
     calling(`workflow ${workflowId}`, async () => {
       const handle = await (await client()).workflow.start(type, {
