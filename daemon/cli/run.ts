@@ -56,9 +56,11 @@ export function registerSite(program: Command): void {
 
 function assertSite({ role, nodeId }: Identity, dataDir: string): void {
   if (role === 'site') return;
-  throw new ControlError('INVALID_STATE', `${nodeId} in ${dataDir} is a ${role}, not a site agent`, {
-    details: { reason: 'not-a-site-agent', hint: 'bcd run for a machine of its own; join with --role site to make it a site agent' },
-  });
+  throw new ControlError(
+    'INVALID_STATE',
+    `${nodeId} in ${dataDir} is a ${role}, not a site agent: bcd run runs it; join with --role site to make a site agent`,
+    { details: { reason: 'not-a-site-agent' } },
+  );
 }
 
 const withFlags = (command: Command): Command =>

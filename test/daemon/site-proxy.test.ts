@@ -75,7 +75,7 @@ describe('site.httpProxy', () => {
       secrets,
       allow: [`https://127.0.0.1:${secure}/redfish/`, `http://127.0.0.1:${plain}`, `https://*.site.example:${secure}`],
       ...(resolve === undefined ? {} : { lookup: resolve }),
-    }).run(create(site.SiteHttpProxySchema, { nodeId: 'machine-1', method: 'GET', ...over } as never), context('wf/run-1/step.1'));
+    }).run(create(site.SiteHttpProxySchema, { nodeId: 'machine-1', method: 'GET', ...over }), context('wf/run-1/step.1'));
   const url = (path = '/redfish/v1'): string => `https://127.0.0.1:${secure}${path}`;
   const resultOf = (end: KindEnd) =>
     create(site.SiteHttpProxyResultSchema, (end.kind === 'succeeded' ? end.value : assert.fail()) as never);
@@ -103,7 +103,7 @@ describe('site.httpProxy', () => {
         'x-echo': String(request.headers['x-auth-token']),
         etag: '"1"',
       });
-      response.end(`you said ${request.headers['x-auth-token']}`);
+      response.end(`you said ${String(request.headers['x-auth-token'])}`);
     };
     const headers = [
       { name: 'X-Auth-Token', valueRef: 'secret://bmc/machine-1' },
@@ -178,7 +178,7 @@ describe('site.httpProxy', () => {
       { name: 'X-Ref', valueRef: 'secret://x' },
     ];
     await assert.rejects(
-      proxy({ method: 'get', nodeId: '', url: `http://127.0.0.1:${plain}/`, headers, pinSha256: 'x' } as never),
+      proxy({ method: 'get', nodeId: '', url: `http://127.0.0.1:${plain}/`, headers, pinSha256: 'x' }),
       (error: Error) =>
         [
           'node_id is no',
