@@ -6,7 +6,7 @@
 import type { NodeRole } from '../domain/commands/kinds.ts';
 import { ControlError } from '../domain/errors.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { changeIdentity, lockNode, type NodeState } from '../drizzle/queries/nodes.ts';
+import { changeIdentity, lockNode, type NodeFacts, type NodeState } from '../drizzle/queries/nodes.ts';
 import { appendAudit } from './audit.ts';
 import { cancelCommandsOf } from './command-ends.ts';
 
@@ -53,7 +53,7 @@ export interface Revoked {
   readonly already: boolean;
 }
 
-/** Why an identity ends, and what becomes of its node (REV-002 to REV-006, REV-015). One row for each; there is no other way to end one. */
+/** Why an identity ends, and what becomes of its node (REV-002 to REV-006). Runs on machines end theirs by services/metal. */
 interface EndRow {
   readonly state: NodeState;
   /** null: it stays what it was. */
@@ -61,28 +61,24 @@ interface EndRow {
   readonly action: string;
   /** Said of the commands that it did not finish. */
   readonly commands: string;
-  /** The states from which it changes nothing. */
-  readonly already: readonly NodeState[];
+  /** From any other state it is refused; from the one that it leads to for good it changes nothing. */
+  readonly from: readonly NodeState[];
 }
 
 const identityEnds = {
   /** It may join again. */
-  revoke: { state: 'revoked', role: null, action: 'node.revoke', commands: 'node revoked', already: ['revoked'] },
+  revoke: { state: 'revoked', role: null, action: 'node.revoke', commands: 'node revoked', from: ['active', 'quarantined'] },
   /** It never comes back, and its id stays with what it did. */
-  delete: { state: 'retired', role: null, action: 'node.delete', commands: 'node deleted', already: ['retired'] },
-  /** The machine is given up for good, by a run that proved what it left on it. */
-  retire: { state: 'retired', role: null, action: 'node.retire', commands: 'machine retired', already: ['retired'] },
+  delete: { state: 'retired', role: null, action: 'node.delete', commands: 'node deleted', from: ['active', 'quarantined', 'revoked'] },
   /** Taken back from whoever had it: the machine waits for its next run, and what it ran before speaks for nobody. */
-  reclaim: { state: 'active', role: 'node', action: 'node.reclaim', commands: 'machine reclaimed', already: [] },
+  reclaim: { state: 'active', role: 'node', action: 'node.reclaim', commands: 'machine reclaimed', from: ['active'] },
   /** Let to a tenant as a whole: the platform's identity ends before the tenant's begins. */
-  'dedicated-root': { state: 'active', role: 'node-tenant', action: 'node.dedicate', commands: 'machine let to a tenant', already: [] },
-  /** Somebody cheated: until a run of an operator's wipes it, it speaks for nobody. */
-  quarantine: {
-    state: 'quarantined',
-    role: null,
-    action: 'node.quarantine',
-    commands: 'node quarantined',
-    already: ['quarantined', 'revoked'],
+  'dedicated-root': {
+    state: 'active',
+    role: 'node-tenant',
+    action: 'node.dedicate',
+    commands: 'machine let to a tenant',
+    from: ['active'],
   },
 } as const satisfies Record<string, EndRow>;
 
@@ -97,8 +93,8 @@ export interface EndIdentityOptions {
 }
 
 /**
- * Ends a node's identity in a transaction of the caller's: its certificates, its unfinished commands, its generation. A quarantine of a
- * node that is deleted or revoked changes nothing (H-20).
+ * Ends a node's identity in a transaction of the caller's: its certificates, its unfinished commands, its generation. Repeated, it changes nothing where
+ * the node is already what it would become for good.
  *
  * @throws NOT_FOUND; INVALID_INPUT without actor and reason; INVALID_STATE for a deleted node; CONFLICT
  */
@@ -110,10 +106,9 @@ export async function endIdentity(tx: Executor, { nodeId, why, actor, reason, no
   const node = await lockNode(tx, nodeId);
   if (node === undefined)
     throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
-  if (row.already.includes(node.state) || (why === 'quarantine' && node.state === 'retired'))
+  if (node.state === row.state && !row.from.includes(node.state))
     return { serials: [], generation: node.identityGeneration, cancelledCommands: 0, already: true };
-  if (node.state === 'retired' && row.state !== 'retired')
-    throw new ControlError('INVALID_STATE', `node ${nodeId} is deleted`, { details: { reason: 'node-retired', nodeId } });
+  assertMayEnd(row, node);
   const generation = await changeIdentity(tx, { node, state: row.state, ...(row.role === null ? {} : { role: row.role }), now });
   if (generation === undefined)
     throw new ControlError('CONFLICT', `node ${nodeId} changed meanwhile`, { details: { reason: 'node-changed', nodeId } });
@@ -122,6 +117,12 @@ export async function endIdentity(tx: Executor, { nodeId, why, actor, reason, no
   const details = { reason, generation, serials };
   await appendAudit(tx, { key: `node/${nodeId}/revoke/${generation}`, actor, action: row.action, subject: nodeId, details }, now);
   return { serials, generation, cancelledCommands, already: false };
+}
+
+function assertMayEnd({ from }: EndRow, { id, state }: NodeFacts): void {
+  if (from.includes(state)) return;
+  const is = state === 'retired' ? 'deleted' : state;
+  throw new ControlError('INVALID_STATE', `node ${id} is ${is}`, { details: { reason: `node-${state}`, nodeId: id } });
 }
 
 /**

@@ -19,7 +19,7 @@ import {
   spkiSha256,
   storeCertificate,
 } from './node-certs.ts';
-import { endIdentity } from './revocation.ts';
+import { endIdentity, type Revoked } from './revocation.ts';
 
 export interface TenantIdentityOptions {
   readonly db: Database;
@@ -112,3 +112,25 @@ async function issueOnce(
   await storeCertificate(tx, { reservation, certificate, now });
   return certificate;
 }
+
+export interface EndLeaseOptions {
+  readonly db: Database;
+  readonly nodeId: string;
+  readonly actor: string;
+  readonly reason: string;
+  readonly now: number;
+}
+
+/**
+ * Takes a let machine back (REV-004): the tenant's certificates are revoked, and the node is the platform's again, without an identity
+ * until its next run.
+ *
+ * @throws NOT_FOUND; INVALID_STATE for a machine that is not let
+ */
+export const endTenantLease = ({ db, nodeId, actor, reason, now }: EndLeaseOptions): Promise<Revoked> =>
+  db.transaction(async (tx) => {
+    const node = await lockNode(tx, nodeId);
+    if (node !== undefined && node.role !== 'node-tenant')
+      throw new ControlError('INVALID_STATE', `node ${nodeId} is not let to a tenant`, { details: { reason: 'not-let', nodeId } });
+    return endIdentity(tx, { nodeId, why: 'reclaim', actor, reason, now });
+  });

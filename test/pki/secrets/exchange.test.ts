@@ -245,10 +245,10 @@ describe('the exchange of a secret with an implementation that nobody here wrote
     python = await findPython('joserfc, cryptography');
     if (python === null) this.skip();
   });
-  const told = async (script: string, order: object): Promise<Record<string, never>> => {
+  const told = async (script: string, order: object): Promise<Record<string, unknown>> => {
     const child = run(python ?? '', ['-c', script]);
     child.child.stdin?.end(JSON.stringify(order));
-    return JSON.parse((await child).stdout) as Record<string, never>;
+    return JSON.parse((await child).stdout) as Record<string, unknown>;
   };
 
   it('SEC-020 a broker in Python verifies our question, and we open its answer', async () => {
