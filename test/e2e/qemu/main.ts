@@ -43,7 +43,7 @@ function reached(step: string): void {
 }
 
 async function untilSession(site: Site, role: string, look: () => string): Promise<{ role: string; generation: number }> {
-  const until = performance.now() + 180 * second;
+  const until = performance.now() + 300 * second;
   for (;;) {
     const session = await site.session();
     if (session?.role === role) return session;
@@ -192,8 +192,12 @@ if (missing.length > 0) {
   const cleanUps: (() => Promise<unknown>)[] = [
     () => Promise.resolve(process.env['BC_KEEP'] === '1' || rmSync(folder, { recursive: true, force: true })),
   ];
+  // Whoever ends the story early finds no machine left running.
+  const ended = new Promise<never>((_resolve, reject) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => reject(new Error(`ended by ${signal}`)));
+  });
   try {
-    const facts = await story(folder, cleanUps);
+    const facts = await Promise.race([story(folder, cleanUps), ended]);
     process.stdout.write(`${JSON.stringify({ ...facts, steps })}\n`);
   } catch (error) {
     process.stderr.write(`error: ${error instanceof Error ? error.stack : String(error)}\n`);
