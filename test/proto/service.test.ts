@@ -12,7 +12,7 @@ type Generated = DescMessage | DescEnum | DescService;
 const isGenerated = (value: unknown): value is Generated =>
   typeof value === 'object' && value !== null && 'kind' in value && ['message', 'enum', 'service'].includes(String(value.kind));
 
-const generated = Object.values<unknown>(proto).filter(isGenerated);
+const generated = [...Object.values<unknown>(proto), ...Object.values<unknown>(proto.site)].filter(isGenerated);
 const messages = generated.filter((type) => type.kind === 'message');
 
 describe('what the protocol declares', () => {
@@ -41,6 +41,7 @@ describe('what the protocol declares', () => {
       '7 heartbeat',
       '8 trust_refused',
       '9 workload_token_request',
+      '10 secret_request',
     ]);
     assert.deepEqual(casesOf(proto.ServerFrameSchema), [
       '1 welcome',
@@ -52,6 +53,7 @@ describe('what the protocol declares', () => {
       '7 revocation',
       '8 cancel_command',
       '9 workload_token_response',
+      '10 secret_response',
     ]);
   });
 
