@@ -10,6 +10,7 @@
  * agent; what that one finds done already it does not do again (MT2).
  */
 import { activityInfo, CompleteAsyncError } from '@temporalio/activity';
+import { commandKinds } from '../domain/commands/kinds.ts';
 import { isFinished } from '../domain/commands/states.ts';
 import { errorTable, isControlError } from '../domain/errors.ts';
 import { type ActName, actCommandId, actOf, runPrefix, silentForMs } from '../domain/metal/acts.ts';
@@ -149,11 +150,15 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
       payload,
       deadline: ports.now() + startWithinMs,
       requestedBy: facts.run.actor,
-      ...(facts.run.batchId === null ? {} : { batchId: facts.run.batchId }),
+      ...batchOf(facts, input.act),
     },
   ]);
   return null;
 }
+
+/** A batch holds what destroys, and takes nothing else in. */
+const batchOf = ({ run: { batchId } }: RunFacts, act: ActName): { batchId?: string } =>
+  batchId === null || !commandKinds[actOf(act).kind].destructive ? {} : { batchId };
 
 const shownMinutes = (ms: number): string => `${Math.round(ms / minute)} min`;
 

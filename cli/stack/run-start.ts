@@ -68,8 +68,9 @@ interface Shown {
 }
 
 async function demonstrate(stack: Stack, io: CliIo, { options, signal }: { options: StartOptions; signal: AbortSignal }): Promise<Shown> {
-  const { nodes, each, batch } = options;
+  const { nodes, each, batch, metal } = options;
   if (batch) return (await import('./demonstration/batch/story.ts')).runBatchDemonstration({ stack, io, nodes, each, signal });
+  if (metal) return (await import('./demonstration/metal/story.ts')).runMetalDemonstration({ stack, io, machines: nodes, signal });
   return (await import('./demonstration/story.ts')).runDemonstration({ stack, io, nodes, signal });
 }
 

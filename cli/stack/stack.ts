@@ -39,6 +39,8 @@ export interface Stack {
   /** Name → host:port or URL, as in run/stack.json. */
   readonly addresses: Readonly<Record<string, string>>;
   readonly facts: StackFacts;
+  /** Of the process that runs now; 0 between two. */
+  pidOf(name: ProcessName): number;
   stop(): Promise<void>;
 }
 
@@ -70,7 +72,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
 
 type Undo = (() => Promise<void> | void)[];
 
-async function startAll(home: StackHome, options: StackOptions, undo: Undo): Promise<Pick<Stack, 'addresses' | 'facts'>> {
+async function startAll(home: StackHome, options: StackOptions, undo: Undo): Promise<Pick<Stack, 'addresses' | 'facts' | 'pidOf'>> {
   const { env, say, now, signal } = options;
   const trustDomain = env['BETTER_COMPUTE_TRUST_DOMAIN'] || 'better-compute.local';
   const { ports, release } = await choosePorts(env, home.ports);
@@ -102,17 +104,18 @@ async function startAll(home: StackHome, options: StackOptions, undo: Undo): Pro
     secret: materials.secret,
     trustDomain: materials.bundle.trustDomain,
   };
-  await startProcesses(facts, options, undo);
+  const pidOf = await startProcesses(facts, options, undo);
   const addresses = addressesOf({ ports, temporal, databaseUrl: database.url });
   await replaceWhole(home.temporalProfile, temporalProfile(temporal.address, codec));
   const runFile = join(home.run, 'stack.json');
   await replaceWhole(runFile, `${JSON.stringify({ pid: process.pid, addresses }, null, 2)}\n`);
   undo.push(() => rmSync(runFile, { force: true }));
-  return { addresses, facts };
+  return { addresses, facts, pidOf };
 }
 
 /** The api first (it publishes the trust bundle and answers joins), then what depends on it; the other way round at the end. */
-async function startProcesses(facts: StackFacts, { say, signal }: StackOptions, undo: Undo): Promise<void> {
+async function startProcesses(facts: StackFacts, { say, signal }: StackOptions, undo: Undo): Promise<Stack['pidOf']> {
+  const all = new Map<ProcessName, Child>();
   for (const names of [['api'], ['worker-signing', 'worker-control', 'gateway']] as const) {
     const running: Child[] = [];
     undo.push(async () => void (await Promise.all(running.map((child) => child.stop()))));
@@ -120,11 +123,14 @@ async function startProcesses(facts: StackFacts, { say, signal }: StackOptions, 
       const { entry: path, nodeFlags = [] }: ProcessRow = processTable[name];
       const entry = entryOf(path, nodeFlags);
       const logFile = join(facts.home.logs, `${name}.log`);
-      running.push(await startChild({ name, entry, args: [], env: processEnv(name, facts), logFile }, { say }));
+      const child = await startChild({ name, entry, args: [], env: processEnv(name, facts), logFile }, { say });
+      running.push(child);
+      all.set(name, child);
     };
     await both(...names.map(start));
     signal.throwIfAborted();
   }
+  return (name) => all.get(name)?.pid() ?? 0;
 }
 
 /** Waits for all, so that what did start is known when one fails. */

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { fromBinary } from '@bufbuild/protobuf';
 import { AnySchema } from '@bufbuild/protobuf/wkt';
+import { findCommandKind } from '../../domain/commands/kinds.ts';
 import { BootKexecSchema, DiskWipeSchema, site } from '../../proto/index.ts';
 import * as messages from '../../workflows/shared/machine-messages.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
@@ -79,7 +80,9 @@ describe('provisionMachine', function () {
     assert.deepEqual(done, ['prepare-boot', 'boot', 'ramdisk-join', 'diagnose', 'wipe', 'deploy', 'clean-up', 'start', 'provisioned-join']);
     const prefix = `machine/m1/provision/${result.runId}`;
     assert.ok([...world.stored.keys()].every((id) => id.startsWith(`${prefix}/`)));
-    assert.ok([...world.stored.values()].every(({ batchId }) => batchId === result.batchId));
+    // BAT-030: what destroys is in the batch, and nothing else: a batch takes no command that is not in its scope.
+    for (const { kind, batchId } of world.stored.values())
+      assert.equal(batchId, findCommandKind(kind)?.destructive === true ? result.batchId : undefined, kind);
     // M6: its own disk only behind the evidence of what was written to it.
     assert.deepEqual(answers(), [site.BootAnswer.LOCAL]);
   });

@@ -82,24 +82,26 @@ function holdStopped(pid: number): () => void {
 }
 
 /** The join string goes through a pipe: a command line can be read by everyone on the machine. */
-async function joinNode({
+export async function joinNode({
   name,
   folder,
   api,
   env,
+  as = {},
 }: {
   name: string;
   folder: string;
   api: OperatorClient;
   env: Record<string, string>;
+  as?: { readonly role?: 'site'; readonly siteId?: string };
 }): Promise<void> {
-  const { join: joinString } = await api.createToken({ nodeId: name, actor, lifetimeMs: 10 * minute });
+  const { join: joinString } = await api.createToken({ nodeId: name, actor, lifetimeMs: 10 * minute, ...as });
   if (joinString === null)
     throw new ControlError('INVALID_STATE', 'the api does not know its gateway, so it makes no join strings', {
       details: { reason: 'no-gateway-url' },
     });
   mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const child = spawn(process.execPath, [...entry.args, 'join', '-', '--data-dir', folder], {
+  const child = spawn(process.execPath, [...entry.args, 'join', '-', '--role', as.role ?? 'node', '--data-dir', folder], {
     stdio: ['pipe', 'ignore', 'pipe'],
     env,
     timeout: 90 * second,
