@@ -21,13 +21,14 @@ import { createTestIo, createTestPorts, envFor, type TestIo, type TestIoOptions 
 describe('commands about machines', () => {
   let deployment: FakeDeployment;
   let api: RunningApi;
-  const folder = scratchFolder();
+  let folder: string;
   const file = (name: string, text: string): string => {
     const path = join(folder, name);
     writeFileSync(path, text);
     return path;
   };
 
+  before(() => void (folder = scratchFolder()));
   beforeEach(async () => {
     deployment = createDeployment();
     api = await startApi(deployment);

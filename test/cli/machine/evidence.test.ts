@@ -25,10 +25,11 @@ describe('evidence verify', () => {
   let deployment: FakeDeployment;
   let api: RunningApi;
   let pin: string;
-  const folder = scratchFolder();
+  let folder: string;
   let files = 0;
 
   before(async () => {
+    folder = scratchFolder();
     deployment = createDeployment();
     deployment.metal.machines = [aMachine(machineId, { runs: [aMetalRun('ffffffffffff'), aMetalRun(runId)] })];
     api = await startApi(deployment);
