@@ -21,7 +21,7 @@ const node = {
 };
 const macs = {
   name: 'metal-mac-facts',
-  text: `select distinct value from machine_identities where machine_id = $1 and source like '%mac' order by value`,
+  text: `select distinct value from machine_identities where machine_id = $1 and source like '%mac' and source <> 'redfish-manager-mac' order by value`,
 };
 const disks = {
   name: 'metal-disk-facts',
