@@ -17,6 +17,7 @@ import { createOperatorBatches, createOperatorTenants } from './batch-ports.ts';
 import type { BatchWorkflows } from './batch-workflows.ts';
 import type { MetalWorkflows } from './metal-workflows.ts';
 import { createOperatorMachines } from './operator-machines.ts';
+import { createOperatorSecrets } from './operator-secrets.ts';
 import type { OperatorPorts, OperatorWorkflows, OperatorWorkload, TokenRequest } from './ports.ts';
 
 export interface OperatorPortsOptions {
@@ -29,11 +30,13 @@ export interface OperatorPortsOptions {
   /** What daemons are told to dial; undefined: tokens come without the join string. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
   readonly workload: WorkloadSettings | null;
+  /** BETTER_COMPUTE_SECRET; null: this deployment keeps no secrets of its own. */
+  readonly secret: string | null;
   now(): number;
 }
 
 export function createOperatorPorts(options: OperatorPortsOptions): OperatorPorts {
-  const { db, bundle, workflows, gateway, workload, now } = options;
+  const { db, bundle, workflows, gateway, workload, secret, now } = options;
   return {
     now,
     workflows,
@@ -46,6 +49,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       trustDomain: () => bundle().trustDomain,
     }),
     tenants: createOperatorTenants({ db, now }),
+    secrets: createOperatorSecrets({ db, secret, now }),
     machines: createOperatorMachines({ db, bundle, workflows: options.metalWorkflows, now }),
     auditKey: () => auditKeyOf(bundle()),
     reads: {

@@ -23,6 +23,7 @@ import { commandRoutes } from './routes/commands.ts';
 import { machineRoutes } from './routes/machines.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { overviewRoutes } from './routes/overview.ts';
+import { secretRoutes } from './routes/secrets.ts';
 import { siteRoutes } from './routes/sites.ts';
 import { sshRoutes } from './routes/ssh.ts';
 import { tenantRoutes } from './routes/tenants.ts';
@@ -54,6 +55,7 @@ export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...commandRoutes(ports),
   ...batchRoutes(ports),
   ...tenantRoutes(ports),
+  ...secretRoutes(ports),
   ...machineRoutes(ports),
   ...siteRoutes(ports),
   ...overviewRoutes(ports),

@@ -6,6 +6,7 @@ import type { WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
 import type { OperatorMachines } from './metal-ports.ts';
+import type { OperatorSecrets } from './operator-secrets.ts';
 import type { Principal } from './principal.ts';
 import type * as schemas from './schemas.ts';
 import type { SetLagView, StuckItem } from './stuck.ts';
@@ -91,6 +92,7 @@ export interface OperatorPorts {
   readonly workload: OperatorWorkload;
   readonly batches: OperatorBatches;
   readonly tenants: OperatorTenants;
+  readonly secrets: OperatorSecrets;
   readonly machines: OperatorMachines;
   /** Public half of the audit key (SPKI, DER). */
   auditKey(): Uint8Array;

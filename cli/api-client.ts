@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import type * as batchSchemas from '../api/batch-schemas.ts';
 import { fromProblem } from '../api/problem.ts';
 import type * as schemas from '../api/schemas.ts';
+import type * as secretSchemas from '../api/secret-schemas.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { Settings } from './settings.ts';
 
@@ -10,6 +11,7 @@ type Out<S extends z.ZodType> = z.output<S>;
 export type NodeAnswer = Out<typeof schemas.node>;
 export type CommandAnswer = Out<typeof schemas.command>;
 export type StuckAnswer = Out<typeof schemas.stuck>['stuck'][number];
+export type SecretAnswer = Out<typeof secretSchemas.secrets>['secrets'][number];
 export type Started = Out<typeof schemas.started>;
 
 export interface OperatorClient {
@@ -22,6 +24,9 @@ export interface OperatorClient {
   createTenant(body: { id: string; actor: string }): Promise<{ id: string }>;
   listTenants(): Promise<Out<typeof batchSchemas.tenants>['tenants']>;
   deleteTenant(id: string, body: { actor: string }): Promise<Out<typeof batchSchemas.deletedTenant>>;
+  setSecret(body: z.input<typeof secretSchemas.setSecret>): Promise<Out<typeof secretSchemas.setSecretAnswer>>;
+  listSecrets(query: { prefix: string; after: string; limit: number }): Promise<Out<typeof secretSchemas.secrets>>;
+  deleteSecret(body: z.input<typeof secretSchemas.deleteSecret>): Promise<Out<typeof secretSchemas.deletedSecret>>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
   runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
   rebootNodes(body: z.input<typeof schemas.rebootRequest>): Promise<Started>;
@@ -67,6 +72,9 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     createTenant: (body) => call('POST', '/v1/tenants', body),
     listTenants: async () => (await call<Out<typeof batchSchemas.tenants>>('GET', '/v1/tenants')).tenants,
     deleteTenant: (tenantId, body) => call('POST', `/v1/tenants/${id(tenantId)}/delete`, body),
+    setSecret: (body) => call('POST', '/v1/secrets', body),
+    listSecrets: (query) => call('GET', `/v1/secrets?${toQuery(query)}`),
+    deleteSecret: (body) => call('POST', '/v1/secrets/delete', body),
     createToken: (body) => call('POST', '/v1/tokens', body),
     runCommands: (body) => call('POST', '/v1/commands', body),
     rebootNodes: (body) => call('POST', '/v1/reboots', body),

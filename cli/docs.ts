@@ -61,6 +61,7 @@ const quietIo: CliIo = {
   isTerminal: false,
   signal: new AbortController().signal,
   user: () => 'you',
+  readInput: async () => null,
   confirm: async () => false,
   sleep: async () => undefined,
 };

@@ -20,6 +20,8 @@ export interface CliIo {
   readonly signal: AbortSignal;
   /** The operating-system user: who acts, unless --actor names someone. */
   user(): string;
+  /** What a pipe or a file hands in, up to one byte more than `most`; null at a terminal, where a person would be asked. */
+  readInput(most: number): Promise<Uint8Array | null>;
   /** Asks a person; false without one (no terminal). */
   confirm(question: string): Promise<boolean>;
   /** Resolves after `ms`, or at once when the user presses Ctrl-C. */
@@ -36,6 +38,18 @@ async function confirmOnTerminal(question: string, signal: AbortSignal): Promise
   } finally {
     dialogue.close();
   }
+}
+
+async function readStandardInput(most: number): Promise<Uint8Array | null> {
+  if (process.stdin.isTTY) return null;
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of process.stdin as AsyncIterable<Uint8Array>) {
+    parts.push(part);
+    size += part.length;
+    if (size > most) break;
+  }
+  return Buffer.concat(parts).subarray(0, most + 1);
 }
 
 const line = (text: string): string => (text.endsWith('\n') ? text : `${text}\n`);
@@ -58,6 +72,7 @@ export function processIo(): CliIo {
     isTerminal: isatty(1),
     signal: interrupt.signal,
     user: () => userInfo().username,
+    readInput: readStandardInput,
     confirm: (question) => confirmOnTerminal(question, interrupt.signal),
     sleep: (ms) => setTimeout(ms, undefined, { signal: interrupt.signal }).catch(() => undefined),
   };

@@ -97,7 +97,7 @@ export async function deleteSecret(tx: Executor, { path, actor, now }: Pick<SetS
   const details = { versions: versions.length };
   await appendAudit(
     tx,
-    { key: `secret/${path}/deleted/${Math.max(...versions)}`, actor, action: 'secret.delete', subject: path, details },
+    { key: `secret-deleted/${path}/${Math.max(...versions)}`, actor, action: 'secret.delete', subject: path, details },
     now,
   );
   return true;

@@ -12,6 +12,7 @@ import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { testBundle } from '../services/support.ts';
 
 export const operatorToken = 't'.repeat(43);
+export const deploymentSecret = 'a secret of thirty-two characters at least';
 const issuer = 'https://login.example';
 const audience = 'better-compute';
 
@@ -28,7 +29,7 @@ export interface BatchApi {
   close(): Promise<void>;
 }
 
-export async function startBatchApi(db: Database): Promise<BatchApi> {
+export async function startBatchApi(db: Database, over: { readonly secret?: string | null } = {}): Promise<BatchApi> {
   const remembered = {
     started: [] as string[],
     nudged: [] as string[],
@@ -80,6 +81,7 @@ export async function startBatchApi(db: Database): Promise<BatchApi> {
     },
     gateway: { url: undefined, name: undefined },
     workload: null,
+    secret: over.secret === undefined ? deploymentSecret : over.secret,
     log: quiet,
     now: Date.now,
   });

@@ -314,6 +314,8 @@ describe('the operator API', () => {
       '/v1/runs',
       '/v1/runs/{id}',
       '/v1/runs/{id}/evidence',
+      '/v1/secrets',
+      '/v1/secrets/delete',
       '/v1/sites',
       '/v1/sites/{id}',
       '/v1/ssh-certificates',

@@ -165,6 +165,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
     },
     workload: workloadPort(deployment),
+    secrets: notKept,
     machines: machinePortsOf(deployment.metal),
     batches: batchesNotHere,
     tenants: {
@@ -177,8 +178,9 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
 
 /** What only a database has: the tests of it run over a real one (batches.test.ts). */
 const notHere = async (): Promise<never> => {
-  throw new ControlError('UNAVAILABLE', 'this deployment keeps no batches');
+  throw new ControlError('UNAVAILABLE', 'this deployment has no database');
 };
+const notKept: OperatorPorts['secrets'] = { set: notHere, list: notHere, delete: notHere };
 const batchesNotHere: OperatorPorts['batches'] = {
   create: notHere,
   list: notHere,

@@ -26,6 +26,8 @@ export interface TestIoOptions {
   readonly env?: NodeJS.ProcessEnv;
   /** Answers of the person at the terminal; without, nobody is there. */
   readonly answers?: boolean[];
+  /** What is piped in; without, a terminal is there instead. */
+  readonly input?: string;
   readonly signal?: AbortSignal;
   /** Runs instead of waiting: the world goes on. */
   readonly onSleep?: () => void;
@@ -36,6 +38,7 @@ export interface TestIoOptions {
 export function createTestIo({
   env = {},
   answers,
+  input,
   signal = new AbortController().signal,
   onSleep,
   clock = () => now,
@@ -52,6 +55,7 @@ export function createTestIo({
     isTerminal: answers !== undefined,
     signal,
     user: () => 'ann',
+    readInput: async (most) => (input === undefined ? null : Buffer.from(input).subarray(0, most + 1)),
     confirm: async () => answers?.shift() ?? false,
     sleep: async (ms) => {
       slept.push(ms);

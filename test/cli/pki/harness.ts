@@ -68,6 +68,7 @@ async function runOnce(argv: readonly string[], world: World): Promise<Run> {
     isTerminal: false,
     signal: new AbortController().signal,
     user: () => 'ada',
+    readInput: async () => null,
     confirm: async () => false,
     sleep: async () => undefined,
   };
