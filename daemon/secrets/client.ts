@@ -69,12 +69,13 @@ export class SecretClient implements SecretPort {
   /** Questions go over this one from now on; those under way stay with theirs. */
   onWelcomed(session: AskingSession): void {
     this.#session = session;
-    for (const wake of [...this.#waiting]) wake();
+    for (const wake of Array.from(this.#waiting)) wake();
   }
 
   onEnded(session: AskingSession): void {
     if (this.#session === session) this.#session = undefined;
-    for (const question of [...this.#questions.values()]) if (question.session === session) question.settle({ kind: 'session-ended' });
+    for (const question of Array.from(this.#questions.values()))
+      if (question.session === session) question.settle({ kind: 'session-ended' });
   }
 
   /** An answer to nothing, or on another session than its question, has no effect. */

@@ -247,7 +247,7 @@ export class SessionCore {
         return fx.trustRefused(frame.value);
       case 'workloadTokenRequest':
       case 'secretRequest':
-        return this.#isRestricted ? undefined : fx.ask(frame);
+        return this.#onQuestion(frame, fx);
       case 'hello':
         return this.end('second-hello', fx);
       case 'commandProgress':
@@ -255,6 +255,10 @@ export class SessionCore {
       case undefined:
         return;
     }
+  }
+
+  #onQuestion(frame: Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' }>, fx: SessionEffects): void {
+    if (!this.#isRestricted) fx.ask(frame);
   }
 
   #onCommandSaid(

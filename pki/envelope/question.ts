@@ -16,8 +16,14 @@ export function createAnswerKey(): { readonly epk: Uint8Array; readonly privateK
   return { epk: spkiOf(publicKey), privateKey };
 }
 
+interface QuestionFault {
+  readonly field: string;
+  readonly why: string;
+  readonly cause?: unknown;
+}
+
 /** @param what as people call it: `workload token request` */
-export const malformedQuestion = (what: string, field: string, why: string, cause?: unknown): ControlError =>
+export const malformedQuestion = (what: string, { field, why, cause }: QuestionFault): ControlError =>
   new ControlError('MALFORMED', `the ${what} is not one: ${field} ${why}`, {
     details: { reason: 'request', field },
     ...(cause === undefined ? {} : { cause }),
@@ -40,17 +46,17 @@ export function decodeQuestion<D extends DescMessage>(
 
 /** What every question names. @throws MALFORMED naming the field */
 export function assertQuestionIds({ requestId, epk }: { readonly requestId: string; readonly epk: Uint8Array }, what: string): void {
-  if (!requestIdPattern.test(requestId)) throw malformedQuestion(what, 'request_id', 'is not 1 to 64 printable characters');
+  if (!requestIdPattern.test(requestId)) throw malformedQuestion(what, { field: 'request_id', why: 'is not 1 to 64 printable characters' });
   try {
     parseP256Spki(epk);
   } catch (cause) {
-    throw malformedQuestion(what, 'epk', 'is not a P-256 public key', cause);
+    throw malformedQuestion(what, { field: 'epk', why: 'is not a P-256 public key', cause });
   }
 }
 
 /** @throws MALFORMED when the key to answer to is the one that signs: that one is not made for this question */
 export function assertOwnKeyUnused(epk: Uint8Array, nodeKey: Uint8Array, what: string): void {
-  if (Buffer.from(epk).equals(nodeKey)) throw malformedQuestion(what, 'epk', "is the node's own key");
+  if (Buffer.from(epk).equals(nodeKey)) throw malformedQuestion(what, { field: 'epk', why: "is the node's own key" });
 }
 
 /** @throws PERMISSION_DENIED for the answer to another question; MALFORMED unless it holds exactly one of box and word */

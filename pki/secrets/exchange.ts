@@ -101,13 +101,15 @@ export function openSecretRequest(bytes: Uint8Array, { nodeKey }: { readonly nod
 /** @throws MALFORMED naming the field */
 function assertQuestion(question: SecretQuestion): void {
   assertQuestionIds(question, what);
-  if (!refPattern.test(question.ref)) throw malformedQuestion(what, 'ref', `is not 1 to ${maxReferenceLength} printable characters`);
+  if (!refPattern.test(question.ref))
+    throw malformedQuestion(what, { field: 'ref', why: `is not 1 to ${maxReferenceLength} printable characters` });
   for (const [field, text] of [
     ['workflow_id', question.workflowId],
     ['step_id', question.stepId],
     ['allocation_id', question.allocationId],
   ] as const)
-    if (!bindingPattern.test(text)) throw malformedQuestion(what, field, `is not at most ${maxBindingLength} printable characters`);
+    if (!bindingPattern.test(text))
+      throw malformedQuestion(what, { field, why: `is not at most ${maxBindingLength} printable characters` });
 }
 
 /**

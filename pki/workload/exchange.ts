@@ -102,8 +102,9 @@ export function openWorkloadTokenRequest(bytes: Uint8Array, { nodeKey }: { reado
 /** @throws MALFORMED naming the field */
 function assertQuestion(question: WorkloadQuestion): void {
   assertQuestionIds(question, what);
-  if (!isWorkloadId(question.instanceId)) throw malformedQuestion(what, 'instance_id', 'is no instance id');
-  if (!audiencePattern.test(question.audience)) throw malformedQuestion(what, 'audience', 'is not at most 256 printable characters');
+  if (!isWorkloadId(question.instanceId)) throw malformedQuestion(what, { field: 'instance_id', why: 'is no instance id' });
+  if (!audiencePattern.test(question.audience))
+    throw malformedQuestion(what, { field: 'audience', why: 'is not at most 256 printable characters' });
 }
 
 /**

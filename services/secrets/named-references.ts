@@ -22,7 +22,8 @@ function namesIn(message: ReflectMessage, ref: string, depth: number): boolean {
       case 'list':
         if (field.listKind === 'scalar') return field.name.endsWith('_refs') && [...message.get(field)].includes(ref);
         return field.listKind === 'message' && [...message.get(field)].some((one) => namesIn(one as ReflectMessage, ref, depth - 1));
-      default:
+      case 'enum':
+      case 'map':
         return false;
     }
   });
