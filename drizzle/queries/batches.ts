@@ -1,5 +1,6 @@
 /** Batches: rows, leaves, approvals, members, and the move of held commands into their logs. What they mean: services/batches. */
 import type { BatchState } from '../../domain/batch/states.ts';
+import { byteaArray } from '../bytea-array.ts';
 import { type Executor, instant } from '../client.ts';
 import { isPublished } from './commands.ts';
 
@@ -231,14 +232,20 @@ export interface HeldCommand {
   readonly isBound: boolean;
 }
 
+/**
+ * Each row by its own key, whatever the planner believes of the tables: a batch of 50,000 is written in a minute, and before statistics
+ * know of it, a join by its id reads all of it for each page.
+ */
 const held = {
   name: 'batches-held',
   text: `select c.id, c.node_id as "nodeId", c.kind, c.body, q.generation, s.proof, s.payload_sha256 <> '' as "isBound"
          from command_batch_members m
-         join node_commands c on c.id = m.command_id and c.batch_id = m.batch_id
-         join node_queue q on q.node_id = c.node_id
-         join command_batch_scope s on s.batch_id = m.batch_id and s.leaf_index = m.leaf_index
-         where m.batch_id = $1 and m.member_index >= $2 and m.member_index < $3 and c.state = 0 and c.not_before = 'infinity'
+         cross join lateral (select * from node_commands n where n.id = m.command_id limit 1) c
+         cross join lateral (select generation from node_queue n where n.node_id = c.node_id limit 1) q
+         cross join lateral (select proof, payload_sha256 from command_batch_scope n
+           where n.batch_id = m.batch_id and n.leaf_index = m.leaf_index limit 1) s
+         where m.batch_id = $1 and m.member_index >= $2 and m.member_index < $3
+           and c.batch_id = m.batch_id and c.state = 0 and c.not_before = 'infinity'
          order by m.member_index`,
 };
 
@@ -257,25 +264,27 @@ export interface ReleasedCommand {
 
 /**
  * Held → the end of its node's log, signed: only rows that are still held, of a node that is what they were signed for, under a
- * root that is published. Locks as an append does: logs in the order of node ids, then commands in the order of theirs.
+ * root that is published. The logs are locked first, in the order of node ids, as an append locks them: whoever releases the same command
+ * waits there, and what he sees of it then is asked of the row itself, where it is moved.
  */
 const release = {
   name: 'batches-release',
   text: `with input as (select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[]) with ordinality
              as i(id, node_id, generation, body, body_sha256, signature, place)),
-           locked as (select q.node_id, q.generation from node_queue q where q.node_id in (select node_id from input) and ${isPublished('$7')}
+           locked as (select q.node_id, q.generation from node_queue q where q.node_id = any($2::text[]) and ${isPublished('$7')}
              order by q.node_id for no key update),
-           target as (select c.id from node_commands c join input i on i.id = c.id
-             join locked l on l.node_id = c.node_id and l.generation = i.generation
-             where c.batch_id = $10 and c.state = 0 and c.not_before = 'infinity' order by c.id for no key update of c),
+           target as (select i.id, i.node_id, i.place from input i join locked l on l.node_id = i.node_id and l.generation = i.generation
+             cross join lateral (select batch_id, state, not_before from node_commands n where n.id = i.id limit 1) c
+             where c.batch_id = $10 and c.state = 0 and c.not_before = 'infinity'),
            raised as (update node_queue q set next_seq = q.next_seq + t.commands
-             from (select i.node_id, count(*) as commands from target join input i using (id) group by i.node_id) t
+             from (select node_id, count(*) as commands from target group by node_id) t
              where q.node_id = t.node_id returning q.node_id, q.next_seq - t.commands as base),
-           placed as (select i.*, r.base + row_number() over (partition by i.node_id order by i.place) as seq
-             from target join input i using (id) join raised r on r.node_id = i.node_id)
-         update node_commands c set seq = p.seq, body = p.body, body_sha256 = p.body_sha256, signature = p.signature, signer_root = $7,
+           placed as (select t.id, r.base + row_number() over (partition by t.node_id order by t.place) as seq
+             from target t join raised r on r.node_id = t.node_id)
+         update node_commands c set seq = p.seq, body = i.body, body_sha256 = i.body_sha256, signature = i.signature, signer_root = $7,
            signer_not_after = $8, deadline = $9, not_before = '-infinity'
-         from placed p where c.id = p.id returning c.id, c.node_id as "nodeId"`,
+         from placed p join input i on i.id = p.id where c.id = p.id and c.state = 0 and c.not_before = 'infinity'
+         returning c.id, c.node_id as "nodeId"`,
 };
 
 export interface Release {
@@ -293,9 +302,9 @@ export function releaseHeld(tx: Executor, input: Release): Promise<{ id: string;
     commands.map((c) => c.id),
     commands.map((c) => c.nodeId),
     commands.map((c) => c.generation),
-    commands.map((c) => c.body),
-    commands.map((c) => c.bodySha256),
-    commands.map((c) => c.signature),
+    byteaArray(commands.map((c) => c.body)),
+    byteaArray(commands.map((c) => c.bodySha256)),
+    byteaArray(commands.map((c) => c.signature)),
     input.signerRoot,
     instant(input.signerNotAfter),
     instant(input.deadline),

@@ -51,7 +51,7 @@ export interface ReleaseContext {
 }
 
 /** Commands that are signed and moved by one statement. */
-const pageSize = 500;
+const pageSize = 1_000;
 
 /**
  * @throws NOT_FOUND; INVALID_STATE when the batch is not approved, its window is over, or the published set asks for more approvals;
