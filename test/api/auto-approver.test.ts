@@ -24,6 +24,7 @@ describe('an approver that approves by itself', function () {
       BETTER_COMPUTE_API_URL: api.url,
       BETTER_COMPUTE_OPERATOR_TOKEN: operatorToken,
       BETTER_COMPUTE_SIGNER_COMMAND: program,
+      SIGNER_KEY_FILE: desk.path('kept.pem'),
     });
   });
   after(async () => {
