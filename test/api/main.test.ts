@@ -238,7 +238,7 @@ describe('the api process', function () {
       'approvers and a bundle that signs no commands (QUO-070)',
       () => {
         const { commandSigning: _none, ...unsigned } = bundle;
-        const without = { ...unsigned, commandRootsById: new Map(), commandRoots: { ...bundle.commandRoots, roots: [], signing: null } };
+        const without = { ...unsigned, commandRootsById: new Map(), commandRoots: { ...bundle.commandRoots, roots: [], signing: '' } };
         writeFileSync(join(home, 'pki.json'), encodeBundle(without as unknown as PkiBundle, { secret }), { mode: 0o600 });
         const key = createPublicKey({ key: Buffer.from(createApprover().signer.spki), format: 'der', type: 'spki' });
         writeFileSync(join(home, 'ann.pub'), key.export({ type: 'spki', format: 'pem' }));
