@@ -39,8 +39,6 @@ export const acts = Object.freeze({
 
 export type ActName = keyof typeof acts;
 
-export const isActName = (value: unknown): value is ActName => typeof value === 'string' && Object.hasOwn(acts, value);
-
 /** Of its row, with the fields that not every row has. */
 export const actOf = (name: ActName): ActSpec => acts[name];
 
