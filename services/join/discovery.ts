@@ -76,12 +76,21 @@ async function assertSiteAgent({ chain }: Signature, { db, anchors, trustDomain,
   const { leaf } = verifyChain(chain, { anchors, now, purpose: 'client' });
   const { nodeId, siteId, role } = nodeIdentityOf(leaf, trustDomain);
   if (role !== 'site') throw denied('wrong-role', `a node of role ${role} vouches for nobody, only a site agent does`);
+  const generation = await storedGeneration(leaf, { db, nodeCa, nodeId });
+  const agent = (await readNodeFacts(db, [nodeId])).get(nodeId);
+  if (agent?.state === 'active' && agent.role === 'site' && agent.identityGeneration === generation) return { leaf, nodeId, siteId };
+  throw denied('agent-not-valid', `site agent ${nodeId} is ${agent?.state ?? 'gone'}, or has another identity now`);
+}
+
+/** Of the agent's certificate, as it was issued here and not revoked since. */
+async function storedGeneration(
+  leaf: Certificate,
+  { db, nodeCa, nodeId }: Pick<JoinServiceOptions, 'db' | 'nodeCa'> & { readonly nodeId: string },
+): Promise<number> {
   const row = await findCertificateRow(db, issuerOf(nodeCa.spki), leaf.serial);
   if (row?.der == null || row.nodeId !== nodeId || !Buffer.from(row.der).equals(leaf.der) || row.revokedAt !== null)
     throw denied('agent-not-valid', `certificate ${leaf.serial} of site agent ${nodeId} was not issued here, or was revoked`);
-  const agent = (await readNodeFacts(db, [nodeId])).get(nodeId);
-  if (agent?.state === 'active' && agent.role === 'site' && agent.identityGeneration === row.generation) return { leaf, nodeId, siteId };
-  throw denied('agent-not-valid', `site agent ${nodeId} is ${agent?.state ?? 'gone'}, or has another identity now`);
+  return row.generation;
 }
 
 interface Saying {
@@ -142,10 +151,11 @@ interface Entry {
 
 async function claimEntry(tx: Executor, { asked, said }: Entry, { now }: JoinServiceOptions): Promise<Claim> {
   const csr = csrSha256(asked.csr);
-  const [used] = await tx.query<EntryState>(use, [...keyOf(said), instant(now), csr]);
-  if (used === undefined) assertRepeated((await tx.query<EntryState>(look, keyOf(said)))[0], { said, csr, now });
+  // The node first, as a quarantine and the end of a run lock: node, machine, run, then entries.
   const node = await lockNode(tx, said.nodeId);
   if (node === undefined) throw denied('node-not-active', `node ${said.nodeId} is gone`);
+  const [used] = await tx.query<EntryState>(use, [...keyOf(said), instant(now), csr]);
+  if (used === undefined) assertRepeated((await tx.query<EntryState>(look, keyOf(said)))[0], { said, csr, now });
   const { siteId } = node;
   const claimed = (generation: number): Claim => ({
     node: { id: node.id, siteId, role: 'ramdisk', generation },
@@ -153,8 +163,6 @@ async function claimEntry(tx: Executor, { asked, said }: Entry, { now }: JoinSer
     statements: [],
   });
   if (used !== undefined) return claimed(await becomeRamdisk(tx, { node, said }, now));
-  // Asked once more under the node's lock: it may have booted again while this waited for it.
-  assertRepeated((await tx.query<EntryState>(look, keyOf(said)))[0], { said, csr, now });
   if (node.state === 'active' && node.role === 'ramdisk') return claimed(node.identityGeneration);
   throw denied('entry-over', `node ${node.id} is ${node.state}, in role ${node.role}: boot entry ${said.entryId} is over`);
 }

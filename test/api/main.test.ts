@@ -239,7 +239,7 @@ describe('the api process', function () {
       () => {
         const { commandSigning: _none, ...unsigned } = bundle;
         const without = { ...unsigned, commandRootsById: new Map(), commandRoots: { ...bundle.commandRoots, roots: [], signing: '' } };
-        writeFileSync(join(home, 'pki.json'), encodeBundle(without as unknown as PkiBundle, { secret }), { mode: 0o600 });
+        writeFileSync(join(home, 'pki.json'), encodeBundle(without, { secret }), { mode: 0o600 });
         const key = createPublicKey({ key: Buffer.from(createApprover().signer.spki), format: 'der', type: 'spki' });
         writeFileSync(join(home, 'ann.pub'), key.export({ type: 'spki', format: 'pem' }));
         return { BETTER_COMPUTE_APPROVER_KEYS: join(home, 'ann.pub'), BETTER_COMPUTE_APPROVER_THRESHOLD: '1' };

@@ -121,10 +121,9 @@ const accepted: readonly [string, Make, string[], unknown][] = [
   [
     'nodes reboot',
     make((run) => newNodesReboot(ports, run)),
-    [
-      ...['--all', '--reason', 'kernel', '--wave', '25', '--max-failures', '2', '--per-label', 'rack=1', '--pause', '10m'],
-      ...['--no-health-gate', '--delay', '5s', '--for', '2h', '--key', 'once', '--yes'],
-    ],
+    '--all --reason kernel --wave 25 --max-failures 2 --per-label rack=1 --pause 10m --no-health-gate --delay 5s --for 2h --key once --yes'.split(
+      ' ',
+    ),
     {
       json: false,
       nodes: [],
