@@ -3,11 +3,13 @@ import assert from 'node:assert/strict';
 import { WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import fc from 'fast-check';
-import * as messages from '../../workflows/shared/machine-messages.ts';
+import { cancel, giveUp, override } from '../../workflows/shared/machine-messages.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, startRun, untilRun, words } from './metal-rig.ts';
 import { MetalWorld } from './metal-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
+
+const updates = { cancel, giveUp, override };
 
 const heldAt = ['prepare-boot', 'set-boot', 'power', 'read-disks', 'wipe', 'deploy', 'clean-up'] as const;
 type HeldAt = (typeof heldAt)[number];
@@ -73,7 +75,7 @@ describe('the end of a run on a machine', function () {
         const { run, machineId } = await heldRun(act);
         if (isBegun) acked(machineId);
         world.reply.delete(act);
-        await run.executeUpdate(messages[how], { args: [words] });
+        await run.executeUpdate(updates[how], { args: [words] });
         const result = await run.result();
         assert.deepEqual(
           [result.end, result.failure, result.remains],
@@ -98,10 +100,10 @@ describe('the end of a run on a machine', function () {
   it('M58 can be given up on its way back, which then ends where it stands', async () => {
     const { run, machineId } = await heldRun('read-disks');
     world.reply.set('power-off', () => 'hold');
-    await run.executeUpdate(messages.cancel, { args: [words] });
+    await run.executeUpdate(updates.cancel, { args: [words] });
     await untilRun(run, ({ phase, step }) => phase === 'going-back' && step === 'power-off');
-    await assert.rejects(run.executeUpdate(messages.cancel, { args: [words] }), refusal('INVALID_STATE', /on its way back/));
-    await run.executeUpdate(messages.giveUp, { args: [{ actor: 'bob', reason: 'the controller is dead' }] });
+    await assert.rejects(run.executeUpdate(updates.cancel, { args: [words] }), refusal('INVALID_STATE', /on its way back/));
+    await run.executeUpdate(updates.giveUp, { args: [{ actor: 'bob', reason: 'the controller is dead' }] });
     const result = await run.result();
     assert.deepEqual([result.end, result.remains], ['cancelled', 'untouched']);
     assert.ok(world.steps.some(({ step, state, by }) => step === 'power-off' && state === 'skipped' && by === 'bob'));
@@ -116,7 +118,7 @@ describe('the end of a run on a machine', function () {
       [{ step: 'wipe', actor: '', reason: 'x' }, 'INVALID_INPUT', /actor must be a text that is not empty/],
       [null, 'INVALID_INPUT', /expected an object with step, actor, reason/],
     ] as const)
-      await assert.rejects(run.executeUpdate(messages.override, { args: [args as never] }), refusal(code, text));
+      await assert.rejects(run.executeUpdate(updates.override, { args: [args as never] }), refusal(code, text));
     assert.deepEqual(world.messages, []);
   });
 
@@ -144,13 +146,13 @@ describe('the end of a run on a machine', function () {
               world.reply.delete(act);
             } else {
               const args = word === 'override' ? { step: act, ...words } : words;
-              await run.executeUpdate(messages[word] as typeof messages.cancel, { args: [args] }).catch((error: unknown) => {
+              await run.executeUpdate(updates[word] as typeof updates.cancel, { args: [args] }).catch((error: unknown) => {
                 assert.ok(error instanceof WorkflowUpdateFailedError || /completed|not found/i.test(String(error)), String(error));
               });
             }
           }
           world.reply.delete(act);
-          await run.executeUpdate(messages.giveUp, { args: [words] }).catch(() => undefined);
+          await run.executeUpdate(updates.giveUp, { args: [words] }).catch(() => undefined);
           const result = await run.result();
           assert.ok(['failed', 'cancelled'].includes(result.end), result.end);
           assert.ok(['untouched', 'clean', 'dirty'].includes(String(result.remains)));

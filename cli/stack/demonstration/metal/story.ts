@@ -6,7 +6,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ControlError } from '../../../../domain/errors.ts';
-import { minute, second } from '../../../../domain/time.ts';
+import { second } from '../../../../domain/time.ts';
 import { createDatabase } from '../../../../drizzle/client.ts';
 import { rotationTimes } from '../../../../runtime/config.ts';
 import { setSecret } from '../../../../services/secrets/store.ts';
@@ -27,6 +27,7 @@ import { pause } from '../watch-rotation.ts';
 import { checkEvidence } from './evidence.ts';
 import { hostImage, type ImageHost } from './image.ts';
 import { createHardware, type Hardware } from './machine.ts';
+import { machineOf, profileOf } from './profile.ts';
 import { credential, type Rack, type RackMachine, startRack } from './rack.ts';
 import { agentName, type Site, siteId, startSite } from './site.ts';
 
@@ -115,7 +116,7 @@ async function together<T extends readonly unknown[]>(
   const failed = new AbortController();
   const work = begin({ ...scene, signal: AbortSignal.any([scene.signal, failed.signal]) });
   try {
-    return (await Promise.all(work)) as unknown as T;
+    return await Promise.all(work);
   } catch (error) {
     failed.abort();
     await Promise.allSettled(work);
@@ -133,17 +134,6 @@ interface Place {
   /** The one whose controller loses its plug. */
   readonly unplugged: string;
 }
-
-const machineOf = (_: unknown, at: number): RackMachine => {
-  const two = String(at + 1).padStart(2, '0');
-  const eight = (0x10000001 + at).toString(16).padStart(8, '0');
-  return {
-    name: `metal-${two}`,
-    serial: `DEMO-${two}`,
-    uuid: `${eight}-7b54-4d4c-8a2e-0c0ffee000${two}`,
-    macAddress: `3c:ec:ef:00:01:${two}`,
-  };
-};
 
 async function build(scene: Scene): Promise<Place> {
   const { stack, api, say, signal, keep } = scene;
@@ -199,32 +189,6 @@ async function storeCredentials({ facts }: Stack, machines: readonly RackMachine
     await db.close();
   }
 }
-
-const profileOf = ({ site, image }: Place): Readonly<Record<string, unknown>> => ({
-  name: 'demonstration',
-  description: 'what the demonstration writes',
-  boot: {
-    kernel: site.kernel,
-    initramfs: site.initramfs,
-    kernelArgs: '',
-    graceful: false,
-    bootTimeMs: 8 * minute,
-    discoveryWindowMs: 60 * minute,
-  },
-  diagnose: {},
-  wipe: { keep: [], methods: ['overwrite-random-zero'], samples: 16 },
-  deploy: {
-    image: { url: image.url, sha256: image.sha256, bytes: image.bytes, format: 'raw', compression: 'none' },
-    disk: { transport: 'nvme' },
-    pick: 'only',
-    growPartition: 0,
-    userDataRef: '',
-    metaData: {},
-    networkConfig: '',
-  },
-  start: { by: 'kexec', joinWithinMs: 5 * minute, kernelArgs: '' },
-  steps: [],
-});
 
 /** Asked again and again: a wait inside of a call would outlive the connection where the demonstration ends early. */
 async function resultOf({ session, signal }: Scene, workflowId: string): Promise<RunResult> {
