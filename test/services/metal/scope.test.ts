@@ -248,15 +248,14 @@ describe('scopes of runs', () => {
     assert.doesNotThrow(() => assertStepSends({ kind: 'rotate-bmc', profile: null }, 'rotate', 'bmc.rotate'));
   });
 
-  it('BAT-036 a profile’s own step that relays requests through the site is in the batch by what it declares', async () => {
+  it('a profile with a step of its own is refused before the machine is claimed: no run would carry it out', async () => {
     const steps = [{ name: 'talos', after: 'provisioned-join', sends: ['site.httpProxy'] }];
-    const plan = await planRun(used.db, runOf('m7', 'provision', { profile: goodProfile({ steps }) }));
-    assert.ok(plan.leaves.some(({ subject, kind }) => subject === 'node:m7' && kind === 'site.httpProxy'));
-    assert.ok(plan.steps.some(({ name, sends }) => name === 'talos' && sends.includes('site.httpProxy')));
-    assert.equal(
-      plan.steps.findIndex(({ name }) => name === 'talos'),
-      plan.steps.findIndex(({ name }) => name === 'provisioned-join') + 1,
+    await assert.rejects(
+      planRun(used.db, runOf('m7', 'provision', { profile: goodProfile({ steps }) })),
+      refused('INVALID_INPUT', /no run carries out a profile's own step \(talos\): take steps out of the profile/, 'profile-steps'),
     );
+    const [row] = await used.db.query<{ state: string }>({ text: `select state from machines where id = 'm7'` });
+    assert.equal(row?.state, 'available');
   });
 
   it('a site without an agent of the machine’s tenant is told before anything is claimed', async () => {
