@@ -154,13 +154,20 @@ describe('the end of a run on a machine', function () {
           world.reply.delete(act);
           await run.executeUpdate(updates.giveUp, { args: [words] }).catch(() => undefined);
           const result = await run.result();
+          assert.equal(world.ended.filter(({ runId }) => runId === result.runId).length, 1);
+          const { state } = world.machine(machineId);
+          if (result.end === 'done') {
+            // The last step had its end, or somebody's word for it, before the others came.
+            assert.ok(words_.includes('go') || (act === 'clean-up' && words_.includes('override')), words_.join());
+            assert.deepEqual([result.remains, state], [null, 'provisioned']);
+            return;
+          }
           assert.ok(['failed', 'cancelled'].includes(result.end), result.end);
           assert.ok(['untouched', 'clean', 'dirty'].includes(String(result.remains)));
-          assert.equal(world.ended.filter(({ runId }) => runId === result.runId).length, 1);
-          assert.equal(world.machine(machineId).state, result.remains === 'dirty' ? 'quarantined' : 'available');
+          assert.equal(state, result.remains === 'dirty' ? 'quarantined' : 'available');
         },
       ),
-      { numRuns: 8 },
+      { numRuns: 8, examples: [['clean-up', ['override', 'override', 'kill']]] },
     );
   });
 });
