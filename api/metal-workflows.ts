@@ -5,7 +5,7 @@
 import { type Client, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import { type ControlError, isControlError } from '../domain/errors.ts';
 import type { RunKind } from '../domain/metal/run-ends.ts';
-import { taskQueues, workflowIds } from '../temporal.config.ts';
+import { workflowIds } from '../temporal.config.ts';
 import * as inspect from '../workflows/inspect-machine/messages.ts';
 import * as provision from '../workflows/provision-machine/messages.ts';
 import * as fleet from '../workflows/reimage-fleet/messages.ts';
@@ -13,6 +13,7 @@ import * as retire from '../workflows/retire-machine/messages.ts';
 import * as rotate from '../workflows/rotate-bmc-credentials/messages.ts';
 import * as words from '../workflows/shared/machine-messages.ts';
 import type { Started } from './ports.ts';
+import { createStartWorkflow } from './start-workflow.ts';
 import { calling } from './temporal-errors.ts';
 
 export const runWorkflows = Object.freeze({ provision, retire, inspect, 'rotate-bmc': rotate });
@@ -63,17 +64,7 @@ export function createMetalWorkflows(
   client: () => Promise<Client>,
   { answerWithinMs, queryWithinMs }: WaitTimes = usualTimes,
 ): MetalWorkflows {
-  const start = (type: string, { workflowId, input, summary }: { workflowId: string; input: unknown; summary: string }): Promise<Started> =>
-    calling(`workflow ${workflowId}`, async () => {
-      const handle = await (await client()).workflow.start(type, {
-        workflowId,
-        taskQueue: taskQueues.control,
-        args: [input],
-        workflowIdConflictPolicy: 'FAIL',
-        staticSummary: summary,
-      });
-      return { workflowId, runId: handle.firstExecutionRunId };
-    });
+  const start = createStartWorkflow(client);
   return {
     start: (kind, order) => {
       const { workflowType, staticSummary } = runWorkflows[kind];

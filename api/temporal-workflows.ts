@@ -1,30 +1,18 @@
 /** The workflows an operator starts through the API. */
 import type { Client } from '@temporalio/client';
 import type { WavePlan } from '../domain/batch/waves.ts';
-import { taskQueues, workflowIds } from '../temporal.config.ts';
+import { workflowIds } from '../temporal.config.ts';
 import { type RebootNodesInput, staticSummary as rebootSummary } from '../workflows/reboot-nodes/messages.ts';
 import { type RevokeIdentityInput, staticSummary as revokeSummary } from '../workflows/revoke-identity/messages.ts';
 import { type RevokeSshCertificateInput, staticSummary as sshRevokeSummary } from '../workflows/revoke-ssh-certificate/messages.ts';
 import { type RunCommandInput, staticSummary as runSummary } from '../workflows/run-command/messages.ts';
-import type { OperatorWorkflows, Started } from './ports.ts';
+import type { OperatorWorkflows } from './ports.ts';
+import { createStartWorkflow } from './start-workflow.ts';
 import { listStuckWorkflows } from './stuck-workflows.ts';
 import { calling } from './temporal-errors.ts';
 
 export function createOperatorWorkflows(client: () => Promise<Client>, now: () => number): OperatorWorkflows {
-  const start = async (type: string, options: { workflowId: string; input: unknown; summary: string }): Promise<Started> => {
-    const { workflowId, input, summary } = options;
-    return calling(`workflow ${workflowId}`, async () => {
-      const { workflow } = await client();
-      const handle = await workflow.start(type, {
-        workflowId,
-        taskQueue: taskQueues.control,
-        args: [input],
-        workflowIdConflictPolicy: 'FAIL',
-        staticSummary: summary,
-      });
-      return { workflowId, runId: handle.firstExecutionRunId };
-    });
-  };
+  const start = createStartWorkflow(client);
   return {
     startRevoke: (input: RevokeIdentityInput) =>
       start('revokeIdentity', { workflowId: workflowIds.revokeIdentity(input.nodeId), input, summary: revokeSummary }),

@@ -156,6 +156,8 @@ function problemsOfDisks({ wipe, deploy }: Profile): ProfileProblem[] {
 
 function problemsOfSteps({ steps }: Profile, own: readonly string[]): ProfileProblem[] {
   const problems: ProfileProblem[] = [];
+  // Approvers would sign for what nothing does.
+  if (steps.length > 0) problems.push({ path: ['steps'], message: "no run carries out a profile's own steps: leave them out" });
   const names = new Set(own);
   for (const [index, { name, after, sends = [] }] of steps.entries()) {
     const say = (field: string, message: string): void => void problems.push({ path: ['steps', index, field], message });

@@ -65,7 +65,6 @@ export async function planRun(db: Database, input: PlanRunInput): Promise<RunPla
     await assertFree(tx, machine);
     assertClaimable(machine, kind);
     const profile = await profileFor(tx, { machine, kind, given });
-    assertRunnable(profile);
     const plan = await planFor(tx, { machine, kind, profile });
     const run: StoredRun = {
       id: runIdOf(workflowRunId),
@@ -88,15 +87,6 @@ export async function planRun(db: Database, input: PlanRunInput): Promise<RunPla
     };
     await store(tx, machine, run);
     return planOf(tx, run, false);
-  });
-}
-
-/** Approvers would sign for a step that nothing runs. */
-function assertRunnable(profile: Profile | null): void {
-  const [own] = profile?.steps ?? [];
-  if (own === undefined) return;
-  throw new ControlError('INVALID_INPUT', `steps.0: no run carries out a profile's own step (${own.name}): take steps out of the profile`, {
-    details: { reason: 'profile-steps' },
   });
 }
 

@@ -81,20 +81,6 @@ export async function leavesOfRun(db: Executor, runId: string): Promise<ScopeLea
   return leavesOfStored(db, await getRun(db, runId));
 }
 
-/**
- * Whether a step of a run may send commands of a kind: it has declared them (BAT-036). The batch is what refuses the others (BAT-037); this
- * tells whoever writes a step before a machine is involved.
- *
- * @throws INVALID_INPUT (undeclared-kind)
- */
-export function assertStepSends(run: Pick<StoredRun, 'kind' | 'profile'>, step: string, kind: string): void {
-  const declared = plannedSteps(run.kind, run.profile).find(({ name }) => name === step)?.sends ?? [];
-  if (declared.includes(kind)) return;
-  throw new ControlError('INVALID_INPUT', `step ${step} of a ${run.kind} run sends ${kind} and has not declared it (sends)`, {
-    details: { reason: 'undeclared-kind', step, kind },
-  });
-}
-
 export interface RunBatchContext {
   readonly now: number;
   readonly trustDomain: string;

@@ -97,22 +97,8 @@ export const targetOf = ({ id, machineId, plan, profile }: StoredRun): PlannedTa
   httpUrl: profile?.boot.httpUrl,
 });
 
-/** The profile's own steps may send what they have declared; they take as long as the longest of it. */
-export function plannedSteps(kind: RunKind, profile: Profile | null): PlannedStep[] {
-  const steps = stepsOf[kind].map(({ name, sends, deadlineMs, destroys = false }) => ({
-    name,
-    sends,
-    deadlineMs: deadlineMs(profile),
-    destroys,
-  }));
-  const extra = (kind === 'provision' ? (profile?.steps ?? []) : []).map(({ name, after, sends = [] }) => {
-    const deadlineMs = Math.max(0, ...sends.map((one) => commandKinds[one as keyof typeof commandKinds]?.timeoutMs ?? 0));
-    return { after, step: { name, sends, deadlineMs: deadlineMs + extraStepMs, destroys: false } };
-  });
-  return steps.flatMap((step) => [step, ...extra.filter(({ after }) => after === step.name).map(({ step: own }) => own)]);
-}
-
-const extraStepMs = 15 * 60_000;
+export const plannedSteps = (kind: RunKind, profile: Profile | null): PlannedStep[] =>
+  stepsOf[kind].map(({ name, sends, deadlineMs, destroys = false }) => ({ name, sends, deadlineMs: deadlineMs(profile), destroys }));
 
 /**
  * Every leaf of the run (BAT-030, BAT-035): what its steps have declared, the planned actions bound to their bytes, nothing else. Made of

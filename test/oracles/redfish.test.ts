@@ -21,7 +21,7 @@ import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 const run = promisify(execFile);
 const { BootTarget, PowerAction, PowerState } = site;
 
-describe('Redfish of others', function () {
+describe('Redfish of others (skipped where its Python programs are absent)', function () {
   this.timeout(60_000);
   let judges: { readonly path: string } | { readonly why: string };
   before(async function () {

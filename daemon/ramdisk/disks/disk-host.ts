@@ -4,21 +4,12 @@
  *
  * A disk is named by what it says of itself, never by the kernel's name for it: that is another after the next boot (M46).
  */
+import type { SeenDisk } from '../../../domain/metal/disks.ts';
 import type { EraseCapabilities } from '../../../domain/metal/erase.ts';
 import type { ProgramEnd } from '../../kinds/program.ts';
 
-export interface DiskFacts {
-  /** Of this boot, such as nvme0n1. */
-  readonly name: string;
-  /** Trimmed; empty when it says none. */
-  readonly serial: string;
-  /** Lower case; empty when it says none. */
-  readonly wwn: string;
-  readonly model: string;
-  readonly sizeBytes: number;
-  readonly transport: string;
-  readonly rotational: boolean;
-  readonly removable: boolean;
+/** Of this boot: serial, WWN and model trimmed, the WWN in lower case; empty where the disk says none. */
+export interface DiskFacts extends SeenDisk {
   readonly logicalBlockBytes: number;
 }
 

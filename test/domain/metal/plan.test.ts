@@ -72,10 +72,11 @@ describe('profile', () => {
     const problems = problemsOfProfile(goodProfile({ steps }), provisionStepNames).map(
       ({ path, message }) => `${path.join('.')}: ${message}`,
     );
-    assert.equal(problems.length, 3);
-    assert.equal(problems[0], 'steps.0.name: wipe is a step already');
-    assert.match(problems[1] ?? '', /^steps\.1\.after: there is no step nowhere; there are approve, /);
-    assert.equal(problems[2], 'steps.1.sends: there is no command kind disk.shred');
+    assert.equal(problems.length, 4);
+    assert.equal(problems[0], "steps: no run carries out a profile's own steps: leave them out");
+    assert.equal(problems[1], 'steps.0.name: wipe is a step already');
+    assert.match(problems[2] ?? '', /^steps\.1\.after: there is no step nowhere; there are approve, /);
+    assert.equal(problems[3], 'steps.1.sends: there is no command kind disk.shred');
   });
 
   it('M53 keeps a disk only by name', () => {

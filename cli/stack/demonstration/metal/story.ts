@@ -7,9 +7,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ControlError } from '../../../../domain/errors.ts';
 import { second } from '../../../../domain/time.ts';
-import { createDatabase } from '../../../../drizzle/client.ts';
 import { rotationTimes } from '../../../../runtime/config.ts';
-import { setSecret } from '../../../../services/secrets/store.ts';
 import { workflowIds } from '../../../../temporal.config.ts';
 import type { RunResult, RunStatus } from '../../../../workflows/shared/machine-messages.ts';
 import { createOperatorClient, type OperatorClient } from '../../../api-client.ts';
@@ -163,8 +161,8 @@ async function build(scene: Scene): Promise<Place> {
 }
 
 async function inspectAll(scene: Scene, { machines, rack }: Place): Promise<void> {
-  const { machinesApi, say, stack } = scene;
-  await storeCredentials(stack, machines);
+  const { machinesApi, say, api } = scene;
+  await storeCredentials(api, machines);
   for (const [at, { name, macAddress }] of machines.entries()) {
     const bmcAddress = String(rack.controllers[name]?.address);
     const machine = { id: name, siteId, rack: `r${(at % 2) + 1}`, bmcAddress, macAddresses: [macAddress] };
@@ -178,16 +176,9 @@ async function inspectAll(scene: Scene, { machines, rack }: Place): Promise<void
   say(`${machines.length} machines were inspected: identity, ports and the keys of their controllers are known`);
 }
 
-async function storeCredentials({ facts }: Stack, machines: readonly RackMachine[]): Promise<void> {
-  const db = createDatabase(facts.databaseUrl, { applicationName: 'demonstration', max: 1 });
-  try {
-    const value = Buffer.from(JSON.stringify(credential));
-    const { secret } = facts;
-    for (const { name } of machines)
-      await db.transaction((tx) => setSecret(tx, { path: `bmc/${name}`, value, secret, actor, now: Date.now() }));
-  } finally {
-    await db.close();
-  }
+async function storeCredentials(api: OperatorClient, machines: readonly RackMachine[]): Promise<void> {
+  const value = Buffer.from(JSON.stringify(credential)).toString('base64');
+  for (const { name } of machines) await api.setSecret({ path: `bmc/${name}`, value, actor });
 }
 
 /** Asked again and again: a wait inside of a call would outlive the connection where the demonstration ends early. */
