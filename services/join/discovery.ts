@@ -36,7 +36,7 @@ export const discovery: Attestor = {
     return {
       facts: { nodeId: said.nodeId, siteId: said.siteId },
       claim: (tx) => claimEntry(tx, { asked, said }, options),
-      lock: async (tx) => void (await tx.query(lockEntry, [said.entryId])),
+      lock: async (tx) => void (await lockNode(tx, said.nodeId)),
       onRefused: (tx, error) => alarm(tx, { asked, said, error }, options),
     };
   },
@@ -134,7 +134,6 @@ const use = {
          where ${isEntry} and used_at is null and closed_at is null and expires_at > $6 returning ${entryColumns}`,
 };
 const look = { name: 'boot-entry-look', text: `select ${entryColumns} from boot_entries where ${isEntry}` };
-const lockEntry = { name: 'boot-entry-lock', text: 'select id from boot_entries where id = $1 for update' };
 
 const keyOf = ({ entryId, runId, nodeId, bootNonce, tokenSha256 }: site.DiscoveryAssertion): unknown[] => [
   entryId,
