@@ -270,7 +270,7 @@ describe('joining without a token', () => {
         nodeCa: authorityOf(bundle),
         anchors: [bundle.nodeCa.certificate.der],
         joinSigner: bundle.joinSigning.signer(),
-        joinEncryption: { privateKey: bundle.joinEncryption.privateKey as never },
+        joinEncryption: bundle.joinEncryption,
         policy,
         quarantine: () => assert.fail('nobody is suspected'),
         log: recordingLog(),
