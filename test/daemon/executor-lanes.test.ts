@@ -9,6 +9,8 @@ import { site } from '../../proto/index.ts';
 import { commandOf, createDeployment, type TestDeployment } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 
+const started: Executor[] = [];
+
 /** An executor of a site agent whose bmc.inventory ends when the test says so. */
 function siteExecutor(deployment: TestDeployment) {
   const running: string[] = [];
@@ -38,6 +40,7 @@ function siteExecutor(deployment: TestDeployment) {
     onProgress: () => undefined,
     onFatal: (error) => assert.fail(String(error)),
   });
+  started.push(executor);
   const admissionState: AdmissionState = {
     nodeId: 'node-1',
     trustDomain: deployment.trustDomain,
@@ -76,6 +79,8 @@ describe('lanes of a site agent', () => {
   before(async () => {
     deployment = await createDeployment();
   });
+  // What runs is let go of: the time limit of a kind would hold the process for minutes.
+  afterEach(() => Promise.all(started.splice(0).map((executor) => executor.stop(0))));
 
   it('KIND-002 M14 commands of one controller run one after another, those of others side by side', async () => {
     const { executor, running, submit, end } = siteExecutor(deployment);
