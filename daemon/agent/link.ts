@@ -156,6 +156,8 @@ export class Link {
   }
 
   #welcomed(session: AgentSession): void {
+    // It ended while its welcome was being made durable.
+    if (!this.#streams.has(session)) return;
     const { state, status } = this.#ports;
     const former = this.#current;
     this.#current = session;

@@ -31,14 +31,14 @@ export class RenewalLoop {
   #failures = 0;
   #notBeforeSteadyMs = 0;
   #work: Promise<void> | undefined;
-  #stopped = false;
+  readonly #stop = new AbortController();
 
   constructor(ports: RenewalLoopPorts) {
     this.#ports = ports;
   }
 
   start(): void {
-    if (this.#stopped) return;
+    if (this.#stop.signal.aborted) return;
     const dueInMs = this.dueAtMs() - this.#ports.clock.now();
     const waitMs = Math.max(dueInMs, this.#notBeforeSteadyMs - this.#ports.clock.steadyMs(), 0);
     this.#timer = setTimeout(
@@ -49,8 +49,9 @@ export class RenewalLoop {
     );
   }
 
+  /** Gives up a renewal under way: it is asked for again after the next start. */
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#stop.abort();
     clearTimeout(this.#timer);
     await this.#work;
   }
@@ -62,7 +63,7 @@ export class RenewalLoop {
 
   async #look(): Promise<void> {
     const { clock } = this.#ports;
-    if (this.#stopped || clock.now() < this.dueAtMs() || clock.steadyMs() < this.#notBeforeSteadyMs) return;
+    if (this.#stop.signal.aborted || clock.now() < this.dueAtMs() || clock.steadyMs() < this.#notBeforeSteadyMs) return;
     try {
       await this.renewNow();
       this.#failures = 0;
@@ -90,15 +91,21 @@ export class RenewalLoop {
       client: clientIdentity(),
       now: clock.now(),
       timeoutMs: callWithinMs,
+      signal: this.#stop.signal,
     });
+    const giveUp = (): void => connection.destroy();
+    this.#stop.signal.addEventListener('abort', giveUp, { once: true });
+    if (this.#stop.signal.aborted) giveUp();
     try {
       return await callGateway(connection, { method: 'Renew', request, maxAnswerBytes: bounds.renewResponse, timeoutMs: callWithinMs });
     } finally {
+      this.#stop.signal.removeEventListener('abort', giveUp);
       connection.destroy();
     }
   }
 
   #failed(error: unknown): void {
+    if (this.#stop.signal.aborted) return;
     const { log, status, clock, random } = this.#ports;
     const { reason, pushbackMs } = refusalFacts(error);
     const delayMs = nextRenewalDelay(this.#failures, pushbackMs, random);

@@ -204,7 +204,9 @@ export class SessionStream {
     );
   }
 
+  /** Nothing once it ended: a welcome may still be worked on then, and its heartbeat would keep the process for a beat. */
   #after(ms: number, run: () => void): void {
+    if (this.#ended) return;
     const timer = setTimeout(() => {
       this.#timers.delete(timer);
       run();

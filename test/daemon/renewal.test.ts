@@ -196,5 +196,18 @@ describe('renewal of the certificate', () => {
       assert.match(member.status().lastFailure?.detail ?? '', /5 min left/);
       assert.deepEqual([session.isClosed, gateway.renewals.length], [false, 1]);
     });
+
+    it('a daemon that is stopped does not wait for a renewal that nobody answers', async () => {
+      let asked = false;
+      const gateway = await startFakeGateway({ deployment, onRenew: () => ((asked = true), new Promise(() => undefined)) });
+      running.push({ stop: () => gateway.close() });
+      const old = await joinedNode(deployment, { gatewayUrl: gateway.url, now: now - minute, lifetimeMs: 90 * second });
+      const member = memberAt(gateway.url, old);
+      await eventually('the renewal is asked for', () => asked);
+      // The call itself is given 30 s, as long as this test has.
+      await member.stop();
+      assert.equal(leafOf(member.identity()).serial, leafOf(old).serial);
+      assert.equal(member.status().lastFailure?.reason.startsWith('renew-') ?? false, false);
+    });
   });
 });

@@ -2,12 +2,16 @@ import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { backoffLimits } from '../../daemon/transport/backoff.ts';
-import { sessionTiming } from '../../daemon/transport/session-stream.ts';
-import { commandOf } from '../harness/deployment.ts';
+import { dialPinned } from '../../daemon/transport/pinned-connection.ts';
+import { SessionStream, sessionTiming } from '../../daemon/transport/session-stream.ts';
+import { minute, second } from '../../domain/time.ts';
+import { commandOf, joinedNode } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 import { startTcpProxy } from '../harness/tcp-proxy.ts';
 
 import { setStage } from './stage.ts';
+
+const timersOfProcess = (): number => process.getActiveResourcesInfo().filter((one) => one === 'Timeout').length;
 
 describe('the way to the gateway', () => {
   const stage = setStage();
@@ -52,6 +56,33 @@ describe('the way to the gateway', () => {
       await gateway.nextSession();
       await gateway.nextSession();
       assert.equal(member.status().lastFailure?.reason, 'no-welcome');
+    });
+
+    it('a session that was closed while its welcome was worked on starts no heartbeat: it would keep the process for a beat', async () => {
+      const gateway = await stage.gatewayWith();
+      const { identity, key } = await joinedNode(stage.deployment, { gatewayUrl: gateway.url });
+      const connection = await dialPinned({
+        gateway: identity,
+        client: { chain: identity.chain, key },
+        now: Date.now(),
+        timeoutMs: 10 * second,
+      });
+      let timers: number[] = [];
+      const stream = new SessionStream(connection, {
+        hello: { frame: { case: 'hello', value: {} } },
+        timing: sessionTiming,
+        random: () => 0.5,
+        onFrame: async (_, from) => {
+          from.close();
+          const before = timersOfProcess();
+          from.startHeartbeat(minute);
+          timers = [before, timersOfProcess()];
+        },
+        heartbeat: (sequence) => ({ frame: { case: 'heartbeat', value: { sequence } } }),
+      });
+      assert.equal(await stream.ended, null);
+      assert.equal(timers.length, 2);
+      assert.equal(timers[1], timers[0]);
     });
   });
 
