@@ -13,7 +13,8 @@ const fileOf = (name: string): string => fileURLToPath(new URL(`./${name}.json`,
 const names = asked.length > 0 ? asked : Object.keys(scenarios).filter((name) => !existsSync(fileOf(name)));
 /** Stack traces name the machine they were made on. */
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const withoutPaths = (json: string): string => json.replaceAll(`file://${root}`, '').replaceAll(root, '');
+const withoutPaths = (json: string): string =>
+  json.replaceAll(`file://${root}`, '').replaceAll(root, '').replaceAll(/(file:\/\/)?\/[^ "()]*\/node_modules\//g, 'node_modules/');
 const temporal = await startTestTemporal();
 for (const name of names) {
   const handle = await runScenario(temporal, name);

@@ -41,12 +41,21 @@ describe('replay', function () {
     }
   });
 
+  it('no kept run on a machine has more than 150 events, but those that were given their second chances', () => {
+    for (const file of files.filter((name) => name.startsWith('machine-'))) {
+      const { events } = read(file) as Started;
+      assert.ok(events.length <= (file.includes('second-chance') ? 200 : 150), `${file}: ${events.length}`);
+    }
+  });
+
   it('two steps that are swapped are noticed', async () => {
-    const history = read('rotation-a-day.json');
     const cacheFolder = mkdtempSync(join(tmpdir(), 'bc-bundle-'));
     const workflowsPath = join(folder, 'fixtures/swapped.ts');
-    const replay = Worker.runReplayHistory({ workflowBundle: await loadWorkflowBundle({ cacheFolder, workflowsPath }) }, history, workflowIdOf(history));
-    await assert.rejects(replay, DeterminismViolationError);
+    const workflowBundle = await loadWorkflowBundle({ cacheFolder, workflowsPath });
+    for (const file of ['rotation-a-day.json', 'machine-provisioned.json']) {
+      const history = read(file);
+      await assert.rejects(Worker.runReplayHistory({ workflowBundle }, history, workflowIdOf(history)), DeterminismViolationError, file);
+    }
     rmSync(cacheFolder, { recursive: true });
   });
 });

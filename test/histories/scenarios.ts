@@ -2,7 +2,7 @@
  * The runs whose histories are kept and replayed: whatever a later version of the workflows does, it must read these as they
  * happened. One file a scenario, named for the story.
  */
-import type { Client, WorkflowHandle } from '@temporalio/client';
+import type { WorkflowHandle } from '@temporalio/client';
 import { createApproverSetActivities, createApproverSetSigningActivities } from '../../activities/approver-set-control.ts';
 import { createBatchProducerActivities } from '../../activities/batch-producers.ts';
 import { createBatchControlActivities } from '../../activities/batches-control.ts';
@@ -30,12 +30,13 @@ import { BatchWorld } from '../workflows/batch-world.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
 import { startExchange, untilKeyStatus } from '../workflows/key-rig.ts';
 import { KeyWorld } from '../workflows/key-world.ts';
+import { runMetalWorkers } from '../workflows/metal-rig.ts';
+import { MetalWorld } from '../workflows/metal-world.ts';
 import { running, startRotation, untilStatus, type RotationHandle, type RunningWorkers } from '../workflows/rotation-rig.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
+import { metalScenarios, type MetalStage } from './metal-scenarios.ts';
 
-export interface Stage {
-  readonly client: Client;
-  readonly skipping: Client;
+export interface Stage extends MetalStage {
   readonly world: RotationWorld;
   readonly commands: CommandWorld;
   readonly batches: BatchWorld;
@@ -299,12 +300,13 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
   },
   'resign-expiring': (stage) => stage.client.workflow.start('resignExpiring', { workflowId: 'history-resign', taskQueue: taskQueues.control }),
   'reconcile-commands': (stage) => stage.client.workflow.start('reconcileCommands', { workflowId: 'history-reconcile', taskQueue: taskQueues.control }),
+  ...metalScenarios,
 });
 
 /** Runs one scenario to its end, however it ends. */
 export async function runScenario(temporal: TestTemporal, name: string): Promise<WorkflowHandle> {
-  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind(), batches: new BatchWorld(), approvers: new ApproverWorld(setOf([setSigners[0]], 1)) };
-  const workers = await runEveryWorker(temporal, stage);
+  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind(), batches: new BatchWorld(), approvers: new ApproverWorld(setOf([setSigners[0]], 1)), metal: new MetalWorld(['m1', 'm2', 'm3', 'm4']) };
+  const workers = await (Object.hasOwn(metalScenarios, name) ? runMetalWorkers(temporal, stage.metal) : runEveryWorker(temporal, stage));
   try {
     const play = scenarios[name];
     if (play === undefined) throw new Error(`no scenario ${name}`);
