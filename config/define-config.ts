@@ -10,10 +10,12 @@ import { pathToFileURL } from 'node:url';
 import { ControlError } from '../domain/errors.ts';
 import type { Authority, CommandRoot } from '../pki/bundle/types.ts';
 import type { TunnelsOptions } from '../pki/exec/index.ts';
+import { parseSshCaLine } from '../pki/ssh/index.ts';
 import type { WorkloadIssuer } from '../pki/workload/index.ts';
 import { nearestName } from '../runtime/nearest.ts';
 import { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts';
 import type { JoinCrypto } from '../services/join-crypto.ts';
+import type { VpsModule } from '../services/vps-module.ts';
 
 export interface PkiOptions {
   /** What the gateway role believes agents by, and whose rows of node_certs it follows (KEY-030). */
@@ -98,6 +100,7 @@ function problemsOf(options: unknown): string[] {
     ...(tunnels === undefined || (isObject(tunnels) && isObject(tunnels['issuer'])) ? [] : ['tunnels must come from tunnelsOptions']),
     ...workloadProblems(workloadIdentity),
     ...moduleProblems(modules),
+    ...sandboxProblems(modules, tunnels),
   ];
 }
 
@@ -159,6 +162,22 @@ function moduleProblems(modules: unknown): string[] {
     ...names.flatMap((name, at) => (name === null ? [`modules[${at}] is no module`] : [])),
     ...(twice === undefined ? [] : [`module ${twice} is there twice`]),
   ];
+}
+
+/** What guests trust is what signs for sandboxes.exec, and never what opens nodes (SBX-007, SBX-008). */
+function sandboxProblems(modules: unknown, tunnels: unknown): string[] {
+  const module = (Array.isArray(modules) ? modules : []).find((one: unknown) => isObject(one) && one['name'] === 'vps') as
+    | Partial<VpsModule>
+    | undefined;
+  const line = module?.sandboxCa;
+  if (typeof line !== 'string') return [];
+  const { ssh, sandboxSsh } = (isObject(tunnels) ? tunnels : {}) as Partial<TunnelsOptions>;
+  const same = (other: { readonly publicKey: string } | undefined): boolean =>
+    other !== undefined && Buffer.compare(parseSshCaLine(line).blob, parseSshCaLine(other.publicKey).blob) === 0;
+  if (same(ssh)) return ['vps.sandboxExec.caPublicKey is the break-glass CA: it must be the key of tunnels.sandboxSsh'];
+  return same(sandboxSsh)
+    ? []
+    : ['vps.sandboxExec.caPublicKey must be the key of tunnels.sandboxSsh: guests would trust whom nobody signs with'];
 }
 
 function unknownNames(path: keyof typeof known, value: Fields): string[] {

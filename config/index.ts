@@ -11,6 +11,7 @@ export { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts
 export { type AuditModule, auditModule } from '../services/audit-module.ts';
 export { createGatewayServices } from '../services/gateway-services.ts';
 export { type JoinCrypto, type PkiJoinCryptoOptions, pkiJoinCrypto } from '../services/join-crypto.ts';
+export { type SandboxExecOptions, type SandboxGuest, sandboxExecOptions, type VpsModule, vps } from '../services/vps-module.ts';
 export {
   type DeploymentConfig,
   type DeploymentModule,

@@ -31,6 +31,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['pki'], load: () => import('./pki/index.ts') },
   { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },
+  { names: ['sandbox'], load: () => import('./sandbox/index.ts') },
   { names: ['ssh'], load: () => import('./ssh/index.ts') },
   { names: ['mcp'], load: () => import('./mcp.ts') },
   { names: ['stuck'], load: () => import('./stuck.ts') },

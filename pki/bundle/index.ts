@@ -53,7 +53,7 @@ export {
   switchCommandRoot,
   trustVersionAcknowledged,
 } from './rotation.ts';
-export { addSandboxSshCa } from './sandbox-ca.ts';
+export { addSandboxSshCa, sandboxAuthorityOf } from './sandbox-ca.ts';
 export { assertSealingSecret, minSecretLength } from './seal.ts';
 export { type BundleChange, type BundleStore, nextGeneration, type StoredBundle, type UpdatedBundle, updateBundle } from './store.ts';
 export { addExecTicketKey, promoteExecTicketKey, retireExecTicketKey, ticketRetireAfterMs, withdrawExecTicketKey } from './ticket-key.ts';

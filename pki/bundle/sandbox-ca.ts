@@ -1,5 +1,6 @@
-/** The sandbox SSH authority of a bundle that was made before there was one (CLI-029 to CLI-033). */
+/** The sandbox SSH authority of a bundle: at work, and added to one that was made before there was one (CLI-029 to CLI-033). */
 import { ControlError } from '../../domain/errors.ts';
+import { createSandboxAuthority, type SandboxAuthority, sshSignerFromPrivateKey } from '../ssh/index.ts';
 import { newSandboxSshCa } from './create.ts';
 import type { PkiBundle, SshAuthority } from './types.ts';
 
@@ -12,3 +13,7 @@ export function addSandboxSshCa(bundle: PkiBundle): PkiBundle & { readonly sandb
   }
   return Object.freeze({ ...bundle, sandboxSshCa: newSandboxSshCa(bundle.trustDomain) });
 }
+
+/** The authority at work, from `bundle.sandboxSshCa`. */
+export const sandboxAuthorityOf = ({ publicKey, privateKey }: SshAuthority, now: () => number): SandboxAuthority =>
+  createSandboxAuthority({ publicKey, signer: sshSignerFromPrivateKey(privateKey), now });

@@ -41,6 +41,7 @@ export {
 export { createSshCertificate, type SshCertificateTemplate } from './create-certificate.ts';
 export { createKrl, type KrlContent } from './create-krl.ts';
 export { ed25519KeyOf, verifyEd25519 } from './ed25519.ts';
+export { type GuestUserDataOptions, renderGuestUserData } from './guest-user-data.ts';
 export { findRevocation, type Krl, maxKrlBytes, parseKrl, type Revocation } from './krl.ts';
 export type { SshOptions } from './options.ts';
 export {

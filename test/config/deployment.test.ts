@@ -14,6 +14,9 @@ import {
   loadConfig,
   loadPkiBundle,
   pkiJoinCrypto,
+  type TunnelsOptions,
+  type VpsModule,
+  vps,
 } from '../../config/index.ts';
 import { joinNode } from '../../daemon/join.ts';
 import { startDaemon } from '../../daemon/run.ts';
@@ -88,8 +91,37 @@ describe('a deployment in code', function () {
     assert.equal(options.tunnels?.sandboxSsh?.publicKey, bundle.sandboxSshCa?.publicKey);
     assert.deepEqual(
       options.modules?.map(({ name }) => name),
-      ['audit'],
+      ['audit', 'vps'],
     );
+  });
+
+  it('SBX-012 SBX-023 vps has the key of tunnels.sandboxSsh, and certifies host keys by it', async () => {
+    const module = options.modules?.find(({ name }) => name === 'vps') as VpsModule;
+    assert.equal(module.sandboxCa, bundle.sandboxSshCa?.publicKey);
+    const now = Date.now();
+    const made = await module.guestUserData({ instanceId: 'i-1', account: 'sandbox', keyId: 'ada', endsAt: now + hour, now });
+    assert.match(made.userData, /^#cloud-config\n/);
+    assert.ok(made.validBefore > now && made.validBefore <= now + hour);
+  });
+
+  it('SBX-008 SBX-012 refuses guests that would trust the break-glass CA, or one that nobody signs with', async () => {
+    const other = await createBundle({ trustDomain, now: Date.now() });
+    const certifyHostKey = () => assert.fail('not asked');
+    const attempt = (caPublicKey: string, tunnels = options.tunnels) =>
+      initialise(
+        defineConfig(() => ({
+          ...options,
+          ...(tunnels === undefined ? {} : { tunnels }),
+          modules: [vps({ sandboxExec: { caPublicKey, certifyHostKey } })],
+        })),
+      );
+    const refused = (message: RegExp) => refusal('INVALID_CONFIG', 'options', message);
+    const [own, breakGlass] = [bundle.sandboxSshCa?.publicKey ?? '', bundle.sshCa?.publicKey ?? ''];
+    await attempt(`${own.split(' ').slice(0, 2).join(' ')} another comment`);
+    await assert.rejects(attempt(breakGlass), refused(/vps\.sandboxExec\.caPublicKey is the break-glass CA/));
+    await assert.rejects(attempt(other.sandboxSshCa?.publicKey ?? ''), refused(/must be the key of tunnels\.sandboxSsh/));
+    const { issuer, ssh } = options.tunnels as TunnelsOptions;
+    await assert.rejects(attempt(own, { issuer, ssh, sandboxSsh: undefined }), refused(/must be the key of tunnels\.sandboxSsh/));
   });
 
   it('KEY-027 KEY-028 KEY-003 loadPkiBundle opens with the secret of the environment, or the process does not start', async () => {

@@ -14,7 +14,8 @@ import {
   sshFingerprint,
 } from '../../../pki/ssh/index.ts';
 import { scratchFolder } from '../../harness/scratch.ts';
-import { createTestAuthorities, hasSshKeygen, minute, now, user } from './support.ts';
+import { hasSshKeygen } from '../../harness/sshd.ts';
+import { createTestAuthorities, minute, now, user } from './support.ts';
 
 const keygen = (...words: string[]): { status: number | null; out: string } => {
   const { status, stdout, stderr } = spawnSync('ssh-keygen', words, { encoding: 'utf8', env: { ...process.env, TZ: 'UTC' } });

@@ -1,61 +1,32 @@
 /** A real sshd as judge: with our authority, lists and principals it lets in whom a certificate names, and nobody else. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout } from 'node:timers/promises';
 import { create } from '@bufbuild/protobuf';
 import { sshAccessFiles } from '../../../daemon/access/ssh-access.ts';
 import { type BreakGlassRequest, createKrl, parseSshKeyLine, sshCertAuthorityLine, sshTrustFiles } from '../../../pki/ssh/index.ts';
 import { AccessSpecSchema } from '../../../proto/index.ts';
 import { scratchFolder } from '../../harness/scratch.ts';
-import { createTestAuthorities, hasSshKeygen, minute, sshdPath } from './support.ts';
+import { makeSshKey, publicLineOf, type SshAnswer, type Sshd, sshdIsMissing, sshLogin, startSshd } from '../../harness/sshd.ts';
+import { createTestAuthorities, minute } from './support.ts';
 
 const account = userInfo().username;
 
-const freePort = async (): Promise<number> => {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
-};
-
-const canConnect = (port: number): Promise<boolean> =>
-  new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
-    const answer = (is: boolean): void => {
-      socket.destroy();
-      resolve(is);
-    };
-    socket.once('connect', () => answer(true)).once('error', () => answer(false));
-  });
-
-const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 'win32';
-
-(missing ? describe.skip : describe)('pki/ssh oracle: sshd (skipped where openssh-server is absent)', function () {
+(sshdIsMissing === null ? describe : describe.skip)('pki/ssh oracle: sshd (skipped where openssh-server is absent)', function () {
   this.timeout(60_000);
   let clockOffset = 0;
   const { breakGlass, sandbox } = createTestAuthorities('ed25519', () => Date.now() + clockOffset);
   const stranger = createTestAuthorities('ed25519', Date.now).breakGlass;
   let folder: string;
   let userKey: string;
-  const daemons: ChildProcess[] = [];
+  const daemons: Sshd[] = [];
   const file = (name: string, content: string | Uint8Array, mode = 0o600): string => {
     const path = join(folder, name);
     writeFileSync(path, content, { mode });
     return path;
   };
-  const makeKey = (name: string): string => {
-    const path = join(folder, name);
-    assert.equal(spawnSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-C', name, '-f', path]).status, 0);
-    return path;
-  };
-  const publicLine = (path: string): string => readFileSync(`${path}.pub`, 'utf8').trimEnd();
+  const makeKey = (name: string): string => makeSshKey(folder, name);
 
   interface Daemon {
     readonly port: number;
@@ -70,18 +41,16 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
     const trust = sshTrustFiles({ caPublicKey: ca.publicKey, account, place: name });
     const hostKey = makeKey(`${name}-host`);
     const issued = await ca.issueHostCertificate({
-      publicKey: publicLine(hostKey),
+      publicKey: publicLineOf(hostKey),
       principals: [host],
       keyId: name,
       validBefore: Date.now() + 60 * minute,
     });
     const krl = file(`${name}-krl`, createKrl({ version: 1n, generatedAt: Date.now(), comment: '', certificates: [], keys: [] }).bytes);
-    const port = await freePort();
-    const config = file(
-      `${name}-sshd`,
-      [
-        `Port ${port}`,
-        'ListenAddress 127.0.0.1',
+    const daemon = await startSshd({
+      folder,
+      name,
+      lines: [
         `HostKey ${hostKey}`,
         `HostCertificate ${file(`${name}-host-cert.pub`, `${issued.certificate}\n`)}`,
         ...(include === undefined
@@ -95,21 +64,10 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
         'PasswordAuthentication no',
         'KbdInteractiveAuthentication no',
         'PermitRootLogin prohibit-password',
-        'UsePAM no',
-        'StrictModes no',
-        'PidFile none',
-        'PrintMotd no',
-      ].join('\n'),
-    );
-    const child = spawn(sshdPath as string, ['-D', '-e', '-f', config], { stdio: ['ignore', 'ignore', 'pipe'] });
-    let log = '';
-    child.stderr.on('data', (data) => (log += data));
-    daemons.push(child);
-    for (let attempt = 0; !(await canConnect(port)); attempt++) {
-      assert.ok(attempt < 200 && child.exitCode === null, `sshd does not start: ${log}`);
-      await setTimeout(25);
-    }
-    return { port, krl };
+      ],
+    });
+    daemons.push(daemon);
+    return { port: daemon.port, krl };
   };
 
   let node: Daemon;
@@ -117,7 +75,6 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
   let knownHosts: string;
   before(async () => {
     folder = scratchFolder();
-    if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true });
     userKey = makeKey('user');
     knownHosts = file(
       'known_hosts',
@@ -130,11 +87,7 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
     ];
   });
   after(async () => {
-    for (const child of daemons) {
-      const ended = once(child, 'exit');
-      child.kill('SIGTERM');
-      await ended;
-    }
+    for (const daemon of daemons) await daemon.stop();
   });
 
   interface Login {
@@ -143,28 +96,10 @@ const missing = sshdPath === undefined || !hasSshKeygen || process.platform === 
     readonly host?: string;
   }
 
-  /** What a command that prints "in" prints there, and what ssh says. Not blocking: sshd logs to this process. */
-  const login = async ({ to, certificate, host = 'node_1' }: Login): Promise<{ out: string; err: string }> => {
-    const options = [
-      `CertificateFile=${file('user-cert.pub', `${certificate}\n`)}`,
-      'IdentitiesOnly=yes',
-      'IdentityAgent=none',
-      'BatchMode=yes',
-      `HostKeyAlias=${host}`,
-      `UserKnownHostsFile=${knownHosts}`,
-      'GlobalKnownHostsFile=none',
-      'StrictHostKeyChecking=yes',
-      'ConnectTimeout=20',
-    ].flatMap((option) => ['-o', option]);
-    const child = spawn('ssh', ['-F', 'none', '-p', String(to.port), '-i', userKey, ...options, `${account}@127.0.0.1`, 'echo in']);
-    let [out, err] = ['', ''];
-    child.stdout.on('data', (data) => (out += data));
-    child.stderr.on('data', (data) => (err += data));
-    await once(child, 'close');
-    return { out: out.trim(), err };
-  };
+  const login = ({ to, certificate, host = 'node_1' }: Login): Promise<SshAnswer> =>
+    sshLogin({ account, key: userKey, certificate: file('user-cert.pub', `${certificate}\n`), knownHosts, host, to });
   const request = (change: Partial<BreakGlassRequest> = {}): BreakGlassRequest => ({
-    publicKey: publicLine(userKey),
+    publicKey: publicLineOf(userKey),
     account,
     nodeId: 'node_1',
     keyId: 'ada',

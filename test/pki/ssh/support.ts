@@ -1,7 +1,5 @@
 /** Keys, authorities and a clock for the tests of SSH; and what must be there for its oracles. */
-import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import {
   type BreakGlassAuthority,
   createBreakGlassAuthority,
@@ -41,7 +39,3 @@ export const createTestAuthorities = (kind: 'ed25519' | 'p256' = 'ed25519', cloc
 };
 
 export const user = createPair('ed25519', 'ada@laptop');
-
-export const hasSshKeygen = spawnSync('ssh-keygen', ['-?']).error === undefined;
-
-export const sshdPath = ['/usr/sbin/sshd', '/usr/local/sbin/sshd'].find((path) => existsSync(path));
