@@ -28,6 +28,7 @@ export const workflowIds = Object.freeze({
   rotateWorkloadKey: 'rotate-workload-key',
   revokeSshCertificate: (serial: string): string => `ssh/${serial}/revoke`,
   revokeIdentity: (nodeId: string): string => `node/${nodeId}/revoke`,
+  setNodeCredential: (nodeId: string, name: string): string => `node/${nodeId}/credential/${name}`,
   runCommand: (unique: string): string => `command/${unique}`,
   rebootNodes: (unique: string): string => `reboot/${unique}`,
   approveBatch: (batchId: string): string => `batch/${batchId}`,

@@ -1,5 +1,7 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
+
 import type { z } from 'zod';
+import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
@@ -58,6 +60,14 @@ export interface OperatorWorkflows {
   startRevoke(input: { nodeId: string; actor: string; reason: string; retire?: boolean }): Promise<Started>;
   /** @throws INVALID_STATE when one for that serial runs already */
   startSshRevoke(input: { serial: string; actor: string; reason: string }): Promise<Started>;
+  /** @throws INVALID_STATE when this one of that node is being set already */
+  startSetCredential(input: {
+    nodeId: string;
+    name: SpecCredentialName;
+    ref: string | null;
+    actor: string;
+    reason: string;
+  }): Promise<Started>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
   startReboots(input: RebootRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */

@@ -4,6 +4,8 @@ import { batchWindow, judgeReason } from '../domain/batch/limits.ts';
 import { maxNodeIdLength } from '../domain/commands/ids.ts';
 import { commandKinds } from '../domain/commands/kinds.ts';
 import { commandStates } from '../domain/commands/states.ts';
+import { parseSecretReference } from '../domain/secrets/reference.ts';
+import { specCredentialNames } from '../domain/secrets/spec-credentials.ts';
 import { minute } from '../domain/time.ts';
 import { waves } from './batch-schemas.ts';
 
@@ -53,6 +55,16 @@ export const tokenRequest = z.strictObject({
 export const createdToken = z.object({ tokenId: z.string(), token: z.string(), join: z.string().nullable(), expiresAt: instant });
 
 export const revokeRequest = z.strictObject({ actor, reason });
+export const credentialRequest = z.strictObject({
+  name: z.enum(specCredentialNames),
+  /** null: the machine gets none any more. */
+  ref: z
+    .string()
+    .refine((text) => parseSecretReference(text) !== undefined, 'must be a reference: secret://…, vault://…#… or env://…')
+    .nullable(),
+  actor,
+  reason,
+});
 export const started = z.object({ workflowId: z.string(), runId: z.string() });
 
 export const commandsRequest = z.strictObject({

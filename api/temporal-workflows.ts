@@ -6,6 +6,7 @@ import { type RebootNodesInput, staticSummary as rebootSummary } from '../workfl
 import { type RevokeIdentityInput, staticSummary as revokeSummary } from '../workflows/revoke-identity/messages.ts';
 import { type RevokeSshCertificateInput, staticSummary as sshRevokeSummary } from '../workflows/revoke-ssh-certificate/messages.ts';
 import { type RunCommandInput, staticSummary as runSummary } from '../workflows/run-command/messages.ts';
+import { staticSummary as credentialSummary, type SetNodeCredentialInput } from '../workflows/set-node-credential/messages.ts';
 import type { OperatorWorkflows } from './ports.ts';
 import { createStartWorkflow } from './start-workflow.ts';
 import { listStuckWorkflows } from './stuck-workflows.ts';
@@ -18,6 +19,12 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
       start('revokeIdentity', { workflowId: workflowIds.revokeIdentity(input.nodeId), input, summary: revokeSummary }),
     startSshRevoke: (input: RevokeSshCertificateInput) =>
       start('revokeSshCertificate', { workflowId: workflowIds.revokeSshCertificate(input.serial), input, summary: sshRevokeSummary }),
+    startSetCredential: (input: SetNodeCredentialInput) =>
+      start('setNodeCredential', {
+        workflowId: workflowIds.setNodeCredential(input.nodeId, input.name),
+        input,
+        summary: credentialSummary,
+      }),
     startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs, batchId }) => {
       const input: RunCommandInput = {
         kind: kind as RunCommandInput['kind'],

@@ -19,6 +19,7 @@ export interface OperatorClient {
   getNode(id: string): Promise<NodeAnswer>;
   revokeNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
   deleteNode(id: string, body: { actor: string; reason: string }): Promise<Started>;
+  setNodeCredential(id: string, body: z.input<typeof schemas.credentialRequest>): Promise<Started>;
   listSshCertificates(query: { node?: string; limit: number }): Promise<Out<typeof schemas.sshCertificates>['certificates']>;
   revokeSshCertificate(serial: string, body: { actor: string; reason: string }): Promise<Started>;
   createTenant(body: { id: string; actor: string }): Promise<{ id: string }>;
@@ -66,6 +67,7 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     getNode: (nodeId) => call('GET', `/v1/nodes/${id(nodeId)}`),
     revokeNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/revoke`, body),
     deleteNode: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/delete`, body),
+    setNodeCredential: (nodeId, body) => call('POST', `/v1/nodes/${id(nodeId)}/credentials`, body),
     listSshCertificates: async (query) =>
       (await call<Out<typeof schemas.sshCertificates>>('GET', `/v1/ssh-certificates?${toQuery(query)}`)).certificates,
     revokeSshCertificate: (serial, body) => call('POST', `/v1/ssh-certificates/${id(serial)}/revoke`, body),

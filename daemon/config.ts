@@ -14,6 +14,8 @@ const schema = z.strictObject({
     .string()
     .regex(/^\/[^\s"'#%]*$/, 'must be an absolute path without spaces, quotes, # and %')
     .optional(),
+  /** Folder of the credentials that desired state names for units of this machine; without one, none is asked for. */
+  credentialsFolder: z.string().startsWith('/', 'must be an absolute path').exactOptional(),
   /** Name in a logs.collect command → absolute path of a file that may be sent. */
   logFiles: z.record(z.string(), z.string().startsWith('/', 'must be an absolute path')).default({}),
   /** The only first approver set this machine takes (PIN-005); goes before the one it was joined with. */

@@ -9,6 +9,7 @@ import { withoutPayload } from './agent/executor.ts';
 import type { AgentLog } from './agent/log.ts';
 import { renewsAt } from './agent/renewal.ts';
 import type { DaemonConfig } from './config.ts';
+import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
 import type { KindHandlers } from './kinds/handler.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
@@ -95,12 +96,14 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       wallMs: Date.now,
       ...(options.timing === undefined ? {} : { link: { timing: options.timing } }),
     });
+    kept.credentials?.start(() => agent.link.current?.sendStatus());
     const close = async (graceMs: number): Promise<void> => {
+      await kept.credentials?.close();
       await agent.stop(graceMs);
       kept.status.update(stoppedStatus);
       await kept.status.flush();
       await kept.journal.close();
-      kept.spec.close?.();
+      kept.closeAccess();
       await lock.release();
     };
     return { agent, status: kept.status, ended: Promise.race([agent.ended, restarted]), close: closeOnce(close) };
@@ -115,7 +118,6 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const stored = await getIdentity(dataDir);
   const pin = config.approverSetSha256 ?? stored.identity.approverSetPin;
   const marks = await openMarks(dataDir);
-  const spec = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId });
   const files = await openJournalFiles(join(dataDir, 'journal'), { crash });
   if (files.tornBytes > 0) log.warn({ bytes: files.tornBytes }, 'the last write to the journal was interrupted; its bytes were set aside');
   const journal = new Journal({ ...files, crash, withoutPayload });
@@ -127,15 +129,36 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   });
   const quorum = await openQuorumStores({ dataDir, log, crash }, { journal, floorMs });
   const identity = identityFileStore(dataDir, stored);
-  return { identity, marks, spec, journal, quorum, clock, status, secrets: secretClientOf({ identity, clock }) };
+  const secrets = secretClientOf({ identity, clock });
+  const carried = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId, secrets });
+  return { identity, marks, journal, quorum, clock, status, secrets, ...carried };
 }
 
+interface CarriedSpec {
+  readonly spec: SpecStore;
+  readonly credentials: SpecCredentials | undefined;
+  closeAccess(): void;
+}
+
+/** The kept desired state, with what the owner of the machine lets it do. */
 async function openSpec(
   dataDir: string,
-  { config: { sshFolder }, log, nodeId }: { config: DaemonConfig; log: AgentLog; nodeId: string },
-): Promise<SpecStore & { close?(): void }> {
+  { config: { sshFolder, credentialsFolder }, log, nodeId, secrets }: SpecPorts,
+): Promise<CarriedSpec> {
   const kept = await openSpecStore(dataDir);
-  return sshFolder === undefined ? kept : withAccess(kept, { files: sshAccessFiles({ folder: sshFolder, nodeId }), log });
+  const access = sshFolder === undefined ? null : await withAccess(kept, { files: sshAccessFiles({ folder: sshFolder, nodeId }), log });
+  const closeAccess = (): void => access?.close();
+  const spec = access ?? kept;
+  if (credentialsFolder === undefined) return { spec, credentials: undefined, closeAccess };
+  const credentials = new SpecCredentials({ folder: credentialsFolder, secrets, log });
+  return { spec: withCredentials(spec, credentials), credentials, closeAccess };
+}
+
+interface SpecPorts {
+  readonly config: DaemonConfig;
+  readonly log: AgentLog;
+  readonly nodeId: string;
+  readonly secrets: SecretPort;
 }
 
 /** DMN-016, DMN-020: what was used, with what a crash kept out of the files put back. */

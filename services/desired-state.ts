@@ -11,8 +11,8 @@ export interface WriteSpecOptions {
   readonly worker: WorkerKeyProvider;
   readonly trustDomain: string;
   readonly nodeId: string;
-  /** A NodeSpec in protobuf JSON. */
-  readonly spec: JsonObject;
+  /** A NodeSpec in protobuf JSON, or what becomes of the stored one: two writers of different sections must not undo each other. */
+  readonly spec: JsonObject | ((stored: JsonObject) => JsonObject);
   readonly now: number;
 }
 
@@ -27,11 +27,12 @@ const write = {
  * @returns the generation that holds this spec; the present one when nothing changed
  * @throws NOT_FOUND; MALFORMED when the spec is none; CONFLICT when another writer was faster; STALE_BUNDLE
  */
-export async function writeNodeSpec({ db, worker, trustDomain, nodeId, spec, now }: WriteSpecOptions): Promise<number> {
-  const encoded = nodeSpecFromJson(spec);
+export async function writeNodeSpec({ db, worker, trustDomain, nodeId, now, ...asked }: WriteSpecOptions): Promise<number> {
   const stored = await findStoredSpec(db, nodeId);
   if (stored === undefined)
     throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`, { details: { reason: 'unknown-node', nodeId } });
+  const spec = typeof asked.spec === 'function' ? asked.spec(stored.spec as JsonObject) : asked.spec;
+  const encoded = nodeSpecFromJson(spec);
   const unchanged = stored.body !== null && Buffer.from(nodeSpecFromJson(stored.spec as JsonObject)).equals(encoded);
   if (unchanged) return stored.generation;
   const key = await worker.current();

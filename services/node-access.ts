@@ -58,7 +58,7 @@ export async function writeAccess(options: NodeAccessOptions, nodeId: string): P
     const now = await databaseNow(db);
     const { access, listed } = await renderAccess(options, { nodeId, now });
     try {
-      const spec = { ...(stored?.spec as JsonObject), access };
+      const spec = (present: JsonObject): JsonObject => ({ ...present, access });
       const generation = await writeNodeSpec({ db, worker, trustDomain, nodeId, spec, now });
       await markListed(db, listed, generation);
       if (generation !== stored?.generation) await options.announce([nodeId]);

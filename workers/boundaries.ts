@@ -62,6 +62,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'recordBatchEvidence',
     'recordApproverSet',
     'revokeSshCert',
+    'writeNodeCredential',
     'enqueueCommands',
     'signExpiringAgain',
     'actOnMachine',

@@ -24,6 +24,7 @@ import { createCommandSigningActivities } from '../activities/commands-signing.t
 import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
 import { createMetalSigningActivities } from '../activities/metal-signing.ts';
 import { createRotationSigningActivities } from '../activities/rotation-signing.ts';
+import { createSpecSigningActivities } from '../activities/spec-signing.ts';
 import { createSshSigningActivities } from '../activities/ssh-signing.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { Database } from '../drizzle/client.ts';
@@ -128,6 +129,7 @@ function signingActivities(
     createApproverSetSigningActivities({ evidence: createApproverSetEvidence({ db, running }) }),
     createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
     createSshSigningActivities({ ssh: access }),
+    createSpecSigningActivities({ credentials: access }),
     createMetalSigningActivities({
       now,
       runs: createMetalRuns({ db, trustDomain }),

@@ -16,3 +16,4 @@ export { rotateBmcCredentials } from './rotate-bmc-credentials/workflow.ts';
 export { rotateCommandRoot } from './rotate-command-root/workflow.ts';
 export { renewCa, rotateGatewayCertificate, rotateTicketKey, rotateWorkloadKey } from './rotate-key/workflows.ts';
 export { runCommand } from './run-command/workflow.ts';
+export { setNodeCredential } from './set-node-credential/workflow.ts';

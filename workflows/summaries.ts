@@ -15,6 +15,7 @@ import { staticSummary as rotateBmcCredentials } from './rotate-bmc-credentials/
 import { staticSummary as rotateCommandRoot } from './rotate-command-root/messages.ts';
 import { keyWorkflows } from './rotate-key/messages.ts';
 import { staticSummary as runCommand } from './run-command/messages.ts';
+import { staticSummary as setNodeCredential } from './set-node-credential/messages.ts';
 
 export const summaries: Readonly<Record<string, string>> = Object.freeze({
   approveBatch,
@@ -29,5 +30,6 @@ export const summaries: Readonly<Record<string, string>> = Object.freeze({
   revokeIdentity,
   revokeSshCertificate,
   runCommand,
+  setNodeCredential,
   ...Object.fromEntries(Object.values(keyWorkflows).map(({ type, summary }) => [type, summary])),
 });

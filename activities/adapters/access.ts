@@ -1,11 +1,13 @@
-/** Logins to the nodes over PostgreSQL: the access section of their desired state, and what is taken back. */
+/** What of the nodes' desired state is written, over PostgreSQL: logins and what is taken back, credentials. */
 import type { Database } from '../../drizzle/client.ts';
 import type { PkiBundle } from '../../pki/bundle/index.ts';
 import { accessKeysOf, type NodeAccessOptions, writeAccess, writeAccessOfAll, writeAccessOfSome } from '../../services/node-access.ts';
+import { setNodeCredential } from '../../services/node-credentials.ts';
 import { announceSpecs } from '../../services/poke.ts';
 import { revokeSshCertificate } from '../../services/ssh-certificates.ts';
 import type { WorkerKeyProvider } from '../../services/worker-keys.ts';
 import type { CommandSigningPorts } from '../command-ports.ts';
+import type { SpecSigningPorts } from '../spec-signing.ts';
 import type { SshSigningPorts } from '../ssh-signing.ts';
 import type { ExchangedKeysOptions } from './exchanged-keys.ts';
 
@@ -19,7 +21,10 @@ export function createAccess({
   db,
   worker,
   bundle,
-}: AccessOptions): CommandSigningPorts['access'] & SshSigningPorts['ssh'] & Pick<ExchangedKeysOptions, 'specs'> {
+}: AccessOptions): CommandSigningPorts['access'] &
+  SshSigningPorts['ssh'] &
+  SpecSigningPorts['credentials'] &
+  Pick<ExchangedKeysOptions, 'specs'> {
   const options = (): NodeAccessOptions => {
     const current = bundle();
     const announce = (nodeIds: readonly string[]): Promise<void> => announceSpecs(db, nodeIds);
@@ -28,6 +33,7 @@ export function createAccess({
   return {
     bringUpToDate: async (onProgress) => writeAccessOfAll(options(), { onProgress }),
     specs: async () => (await writeAccessOfSome(options())).left,
+    set: async (input) => ({ generation: await setNodeCredential(options(), input) }),
     revoke: async ({ serial, actor, reason }) => {
       const { nodeId } = await revokeSshCertificate({ db, serial, actor, reason });
       return { nodeId, generation: await writeAccess(options(), nodeId) };

@@ -1,6 +1,6 @@
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
-import { node, nodes, page, revokeRequest, started } from '../schemas.ts';
+import { credentialRequest, node, nodes, page, revokeRequest, started } from '../schemas.ts';
 
 export const nodeRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
   route({
@@ -44,6 +44,18 @@ export const nodeRoutes = ({ reads, workflows }: OperatorPorts): Route[] => [
     handle: async ({ params, body }) => {
       const { id } = await reads.getNode(params['id'] ?? '');
       return workflows.startRevoke({ nodeId: id, ...body, retire: true });
+    },
+  }),
+  route({
+    method: 'post',
+    path: '/v1/nodes/:id/credentials',
+    summary: 'Name the secret that a unit of a node gets: starts the workflow that writes it into the desired state of the node',
+    body: credentialRequest,
+    answer: started,
+    status: 202,
+    handle: async ({ params, body }) => {
+      const { id } = await reads.getNode(params['id'] ?? '');
+      return workflows.startSetCredential({ nodeId: id, ...body });
     },
   }),
 ];

@@ -6,6 +6,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { verifyDesiredState } from '../../pki/envelope/index.ts';
 import type { HeldTrust } from '../../pki/trust/index.ts';
 import { type DesiredState, decodeMessage, type NodeSpec, NodeSpecSchema, SectionState } from '../../proto/index.ts';
+import { credentialFiles } from '../credentials/sections.ts';
 
 export interface AppliedSpec {
   readonly generation: bigint;
@@ -63,14 +64,30 @@ export interface SectionOutcome {
   readonly detail: string;
 }
 
+export interface SectionOutcomes {
+  /** Absent where nothing is done about logins. */
+  readonly access?: SectionOutcome | undefined;
+  /** By section; absent where the machine has no folder for credentials. */
+  readonly credentials?: ReadonlyMap<string, SectionOutcome> | undefined;
+}
+
 /** What becomes of each section; sections of a newer protocol show as unknown fields. */
-export function sectionReports(spec: NodeSpec, access?: SectionOutcome): SectionReport[] {
+export function sectionReports(spec: NodeSpec, { access, credentials }: SectionOutcomes = {}): SectionReport[] {
   const reports: SectionReport[] = [];
   if (spec.daemon !== undefined) reports.push({ section: 'daemon', state: SectionState.APPLIED, detail: '' });
   if (spec.access !== undefined) reports.push({ section: 'access', ...accessReport(access) });
+  for (const { section, refOf } of credentialFiles)
+    if (refOf(spec) !== undefined) reports.push({ section, ...credentialReport(credentials, section) });
   for (const { no } of spec.$unknown ?? [])
     reports.push({ section: `field-${no}`, state: SectionState.UNSUPPORTED, detail: 'this daemon does not know the section' });
   return reports;
+}
+
+function credentialReport(outcomes: SectionOutcomes['credentials'], section: string): Omit<SectionReport, 'section'> {
+  if (outcomes === undefined)
+    return { state: SectionState.UNSUPPORTED, detail: 'the configuration of this daemon names no credentialsFolder' };
+  const { isApplied, detail } = outcomes.get(section) ?? { isApplied: false, detail: 'its secret was not asked for yet' };
+  return { state: isApplied ? SectionState.APPLIED : SectionState.FAILED, detail };
 }
 
 /** Without a folder for sshd nothing was done, and saying otherwise would let people believe in a revocation. */

@@ -13,7 +13,7 @@ export function statusOf(state: AgentState): MessageInitShape<typeof StatusRepor
   return {
     trustVersion: BigInt(state.held().version),
     specGeneration: spec?.generation ?? 0n,
-    sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec), state.spec.access),
+    sections: spec === undefined ? [] : sectionReports(decodeSpec(spec.spec), state.spec),
     daemonVersion,
     uptimeSeconds: BigInt(Math.floor(process.uptime())),
     runningCommands: state.executor.running,

@@ -13,6 +13,8 @@ export interface SpecStore {
   readonly current: KeptSpec | undefined;
   /** What became of its access section; absent where nothing is done about logins, or the spec has none. */
   readonly access?: SectionOutcome | undefined;
+  /** Section → what became of the credential it names; absent where the machine has no folder for them. */
+  readonly credentials?: ReadonlyMap<string, SectionOutcome>;
   save(next: KeptSpec): Promise<void>;
 }
 

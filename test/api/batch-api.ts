@@ -48,6 +48,7 @@ export async function startBatchApi(db: Database, over: { readonly secret?: stri
     bundle: () => bundle,
     workflows: {
       startRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
+      startSetCredential: async () => ({ workflowId: 'w', runId: 'r' }),
       startSshRevoke: async () => ({ workflowId: 'w', runId: 'r' }),
       startCommands: async (input) => {
         remembered.commandsAsked.push(input);

@@ -49,6 +49,24 @@ describe('the operator API', () => {
     assert.deepEqual([(await post(`${path}/1/revoke`, words)).status, (await post(`${path}/1/revoke`, '{}')).status], [404, 400]);
   });
 
+  it('SEC-007 names the secret that a unit of a known node gets, by reference alone', async () => {
+    deployment.nodes.push(aNode('node-1'));
+    const path = `${api.url}/v1/nodes/node-1/credentials`;
+    const order = { name: 'k8s-join', ref: 'secret://k8s/eu-1/token', actor: 'ann', reason: 'joins eu-1' };
+    const set = await post(path, JSON.stringify(order));
+    assert.deepEqual([set.status, set.body], [202, { workflowId: 'node/node-1/credential/k8s-join', runId: 'run-5' }]);
+    assert.equal((await post(path, JSON.stringify({ ...order, ref: null }))).status, 202);
+    assert.deepEqual(deployment.credentialsAsked, [
+      { nodeId: 'node-1', ...order },
+      { nodeId: 'node-1', ...order, ref: null },
+    ]);
+    const bad = await post(path, JSON.stringify({ ...order, ref: 'abcdef.0123456789abcdef' }));
+    assert.equal(bad.status, 400);
+    assert.match(JSON.stringify(bad.body), /must be a reference: secret:/);
+    assert.equal((await post(path, JSON.stringify({ ...order, name: 'access' }))).status, 400);
+    assert.equal((await post(`${api.url}/v1/nodes/nobody/credentials`, JSON.stringify(order))).status, 404);
+  });
+
   describe('bad input', () => {
     const cases: readonly { title: string; body: string; type?: string; status: number; code: string; message: RegExp }[] = [
       { title: 'text that is no JSON', body: '{"actor":', status: 400, code: 'MALFORMED', message: /^the body is not JSON: / },
@@ -305,6 +323,7 @@ describe('the operator API', () => {
       '/v1/machines/{id}/rotate-bmc',
       '/v1/nodes',
       '/v1/nodes/{id}',
+      '/v1/nodes/{id}/credentials',
       '/v1/nodes/{id}/delete',
       '/v1/nodes/{id}/revoke',
       '/v1/profiles/validate',

@@ -65,6 +65,7 @@ export interface FakeDeployment {
   readonly tokensAsked: TokenRequest[];
   readonly revokesAsked: { nodeId: string; actor: string; reason: string }[];
   readonly sshCertificates: SshCertificateView[];
+  readonly credentialsAsked: { nodeId: string; name: string; ref: string | null; actor: string; reason: string }[];
   readonly sshRevokesAsked: { serial: string; actor: string; reason: string }[];
   readonly commandsAsked: (CommandsRequest & { unique: string })[];
   readonly rebootsAsked: (RebootRequest & { unique: string })[];
@@ -88,6 +89,7 @@ export const createDeployment = (): FakeDeployment => ({
   tokensAsked: [],
   revokesAsked: [],
   sshCertificates: [],
+  credentialsAsked: [],
   sshRevokesAsked: [],
   commandsAsked: [],
   rebootsAsked: [],
@@ -150,6 +152,10 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       startSshRevoke: async (input) => {
         deployment.sshRevokesAsked.push(input);
         return { workflowId: `ssh/${input.serial}/revoke`, runId: 'run-3' };
+      },
+      startSetCredential: async (input) => {
+        deployment.credentialsAsked.push(input);
+        return { workflowId: `node/${input.nodeId}/credential/${input.name}`, runId: 'run-5' };
       },
       startCommands: async (input) => {
         deployment.commandsAsked.push(input);

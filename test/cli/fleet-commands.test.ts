@@ -5,10 +5,12 @@ import { createServer } from 'node:http';
 import { nodesListRun } from '../../cli/commands/nodes/list.ts';
 
 import { type NodesRebootOptions, nodesRebootRun } from '../../cli/commands/nodes/reboot.ts';
+import { setCredentialRun } from '../../cli/commands/nodes/set-credential.ts';
 import { nodesShowRun } from '../../cli/commands/nodes/show.ts';
 import { nodesDeleteRun, nodesRevokeRun } from '../../cli/commands/nodes/take-away.ts';
 import { stuckRun } from '../../cli/commands/stuck.ts';
 import { tokensCreateRun } from '../../cli/commands/tokens/create.ts';
+import { runCli } from '../../cli/program.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { encodeJoinBundle, parseJoinBundle } from '../../pki/enroll/index.ts';
 import { aNode, closeServer, createDeployment, type FakeDeployment, listen, now, type RunningApi, startApi } from '../api/support.ts';
@@ -130,6 +132,40 @@ open commands  0
       nodesShowRun({ json: false, node: '../v1/trust' }, ports),
       refusal('NOT_FOUND', /^no node is called \.\.\/v1\/trust$/),
     );
+  });
+
+  it('SEC-007 nodes set-credential names a secret for a unit, or takes it away, and takes no value', async () => {
+    deployment.nodes = [aNode('node-a')];
+    const { io, ports } = set();
+    const order = { json: false, node: 'node-a', name: 'k8s-join', actor: 'ann', reason: 'joins eu-1' } as const;
+    await setCredentialRun({ ...order, ref: 'secret://k8s/eu-1/token' }, ports);
+    await setCredentialRun({ ...order, ref: null }, ports);
+    assert.equal(
+      io.stdout(),
+      `k8s-join of node-a from secret://k8s/eu-1/token: workflow node/node-a/credential/k8s-join
+taking k8s-join away from node-a: workflow node/node-a/credential/k8s-join
+`,
+    );
+    assert.deepEqual(
+      deployment.credentialsAsked.map(({ nodeId, name, ref }) => [nodeId, name, ref]),
+      [
+        ['node-a', 'k8s-join', 'secret://k8s/eu-1/token'],
+        ['node-a', 'k8s-join', null],
+      ],
+    );
+    await assert.rejects(
+      setCredentialRun({ ...order, ref: 'abcdef.0123456789abcdef' }, ports),
+      refusal('INVALID_INPUT', /must be a reference/),
+    );
+    for (const [argv, err] of [
+      [['k8s-join'], /either '--ref <reference>' or '--none' is needed/],
+      [['k8s-join', '--ref', 'env://A', '--none'], /cannot be used with option/],
+      [['access', '--none'], /'access' is invalid for argument 'name'\. Allowed choices are k8s-join, telemetry/],
+    ] as const) {
+      const refusedIo = createTestIo({ env: envFor(api.url) });
+      assert.equal(await runCli(['nodes', 'set-credential', 'node-a', ...argv, '--reason', 'x'], refusedIo), 2);
+      assert.match(refusedIo.stderr(), err);
+    }
   });
 
   describe('nodes revoke', () => {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { withAccess } from '../../daemon/access/spec-with-access.ts';
 import { sshAccessFiles } from '../../daemon/access/ssh-access.ts';
-import { sectionReports } from '../../daemon/agent/desired-state.ts';
+import { type SectionOutcome, sectionReports } from '../../daemon/agent/desired-state.ts';
 import { openSpecStore } from '../../daemon/state/spec-store.ts';
 import { createKrl, findRevocation, parseKrl, parseSshCertificateLine, parseSshKeyLine } from '../../pki/ssh/index.ts';
 import { type AccessSpec, AccessSpecSchema, NodeSpecSchema, SectionState } from '../../proto/index.ts';
@@ -116,8 +116,7 @@ describe('the access section in the daemon', () => {
     const { store, ssh } = await open('absent');
     await store.save({ generation: 1n, spec: specOf() });
     assert.deepEqual([store.access, existsSync(ssh)], [undefined, false]);
-    const reported = (outcome?: Parameters<typeof sectionReports>[1]) =>
-      sectionReports(create(NodeSpecSchema, { access: section() }), outcome)[0];
+    const reported = (outcome?: SectionOutcome) => sectionReports(create(NodeSpecSchema, { access: section() }), { access: outcome })[0];
     assert.deepEqual(reported(), {
       section: 'access',
       state: SectionState.UNSUPPORTED,

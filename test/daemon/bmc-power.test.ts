@@ -3,7 +3,7 @@ import { attemptOf, judgeTakenUp, planPower, resetAgeMs } from '../../daemon/sit
 import { observedPower } from '../../daemon/site/redfish/system.ts';
 import { site } from '../../proto/index.ts';
 import type { FaultScript, Quirk } from '../fakes/bmc/server.ts';
-import { setBmcStage, valueOf } from './bmc-stage.ts';
+import { credentialRef, setBmcStage, valueOf } from './bmc-stage.ts';
 
 const { PowerAction, PowerState } = site;
 
@@ -24,6 +24,12 @@ describe('bmc.power', () => {
     assert.deepEqual([on.state, on.already, on.resetType], [PowerState.ON, false, 'On']);
     assert.deepEqual(bmc.effects.resets, ['ForceOff', 'On']);
     assert.deepEqual([bmc.effects.sessionsOpen, bmc.effects.overlaps], [0, 0]);
+  });
+
+  it('SEC-021 asks once, for the credential that the command names, by the command’s own step', async () => {
+    const bmc = await stage.bmcWith();
+    await stage.perform('bmc.power', bmc, power(PowerAction.CYCLE, { commandId: 'machine/m-1/provision/0a1b2c3d4e5f/power.2' }));
+    assert.deepEqual(stage.asked, [[credentialRef, { workflowId: 'machine/m-1/provision/0a1b2c3d4e5f', stepId: 'power.2' }]]);
   });
 
   it('M15 knows what controllers call on and off; unknown is a state of its own and never off', async () => {

@@ -25,6 +25,18 @@ describe('bmc.rotate', () => {
     assert.equal(bmc.effects.sessionsOpen, 0);
   });
 
+  it('SEC-021 asks twice, for the credential and for the new one, by the command’s own step', async () => {
+    await stage.perform('bmc.rotate', await stage.bmcWith(), rotation);
+    const step = { workflowId: 'machine/m-1/rotate-bmc/run-1', stepId: 'rotate.1' };
+    assert.deepEqual(stage.asked, [
+      [credentialRef, step],
+      [nextRef, step],
+    ]);
+    stage.asked.length = 0;
+    await stage.perform('bmc.power', await stage.bmcWith(), { payload: { action: site.PowerAction.ON } });
+    assert.equal(stage.asked.length, 1, 'another command is told by a question of its own');
+  });
+
   it('M42 nothing goes out under a session of the old password once there is a new one', async () => {
     const bmc = await stage.bmcWith({ quirks: ['sessions-survive-password'] });
     await stage.perform('bmc.rotate', bmc, rotation);

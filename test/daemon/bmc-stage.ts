@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { create, type DescMessage, type Message, type MessageInitShape, type MessageShape } from '@bufbuild/protobuf';
 import type { KindContext, KindEnd } from '../../daemon/kinds/handler.ts';
+import type { SecretBinding } from '../../daemon/secrets/port.ts';
 import { memoryRefusals, type RefusalStore } from '../../daemon/site/bmc/credential-broker.ts';
 import { createBmcHandlers } from '../../daemon/site/bmc/handlers.ts';
 import type { BmcHandlers, BmcKind } from '../../daemon/site/bmc/ports.ts';
@@ -20,6 +21,8 @@ export interface BmcStage {
   readonly clock: { now: () => number; readonly slept: number[]; advance(ms: number): void; onSleep: (() => Promise<void>) | undefined };
   /** Reference → account. */
   readonly secrets: Map<string, { username: string; password: string } | string>;
+  /** What was asked for since the test began, in order: reference and binding. */
+  readonly asked: (readonly [ref: string, binding: SecretBinding])[];
   readonly refusals: RefusalStore;
   /** Without TLS, unless it is asked for. */
   bmcWith(options?: Partial<FakeBmcOptions>): Promise<FakeBmc>;
@@ -57,6 +60,7 @@ export function setBmcStage(): BmcStage {
   afterEach(async () => {
     for (const bmc of running.splice(0)) await bmc.close();
     slept.length = 0;
+    stage.asked.length = 0;
     stage.clock.onSleep = undefined;
     stage.secrets.clear();
     stage.secrets.set(credentialRef, account);
@@ -65,6 +69,7 @@ export function setBmcStage(): BmcStage {
   const stage: BmcStage = {
     clock: { now, slept, advance: (ms) => void (at += ms), onSleep: undefined },
     secrets: new Map<string, { username: string; password: string } | string>([[credentialRef, account]]),
+    asked: [],
     refusals: memoryRefusals(),
     async bmcWith(options = {}) {
       const bmc = await startFakeBmc({ tree: 'minimal', credential: account, now, tls: false, ...options });
@@ -81,7 +86,8 @@ export function setBmcStage(): BmcStage {
         now,
         refusals,
         secrets: {
-          read: async (ref) => {
+          read: async (ref, binding) => {
+            stage.asked.push([ref, binding]);
             const found = stage.secrets.get(ref);
             if (found === undefined) throw new ControlError('NOT_FOUND', `there is no secret ${ref}`);
             return Buffer.from(typeof found === 'string' ? found : JSON.stringify(found));

@@ -9,6 +9,7 @@ import { createBatchControlActivities } from '../../activities/batches-control.t
 import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
 import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
+import { createSpecSigningActivities } from '../../activities/spec-signing.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
@@ -206,6 +207,12 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
       taskQueue: taskQueues.control,
       args: [{ serial: '4711', ...words }],
     }),
+  'set-node-credential': (stage) =>
+    stage.client.workflow.start('setNodeCredential', {
+      workflowId: workflowIds.setNodeCredential('node-00001', 'k8s-join'),
+      taskQueue: taskQueues.control,
+      args: [{ nodeId: 'node-00001', name: 'k8s-join', ref: 'secret://k8s/eu-1/token', ...words }],
+    }),
   'run-command-few': async (stage) => {
     const handle = await runCommand(stage, ['node-00001', 'node-00002']);
     await until(() => stage.commands.waits.size === 2);
@@ -343,7 +350,7 @@ async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: w
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches), ...createApproverSetSigningActivities(approvers), ...createSshSigningActivities(commands) },
+    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches), ...createApproverSetSigningActivities(approvers), ...createSshSigningActivities(commands), ...createSpecSigningActivities(commands) },
     workflowBundle: undefined as never,
   });
   return running([control, signing]);

@@ -209,7 +209,7 @@ describe('deploy.image', () => {
     assert.notEqual(stage.folder, folder);
   });
 
-  it('grows a partition over a larger disk and puts the configuration behind it, with the secrets the command names', async () => {
+  it('SEC-024 grows a partition over a larger disk and puts the configuration behind it, with the secrets the command names', async () => {
     const secrets: Record<string, string> = { 'secret://user': '#cloud-config\nhostname: x\n', 'secret://join': 'bcjoin1.abc' };
     const asked: unknown[] = [];
     stage = await stageRamdisk({

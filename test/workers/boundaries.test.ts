@@ -18,6 +18,7 @@ import { createMetalControlActivities } from '../../activities/metal-control.ts'
 import { createMetalSigningActivities } from '../../activities/metal-signing.ts';
 import { createRotationControlActivities } from '../../activities/rotation-control.ts';
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
+import { createSpecSigningActivities } from '../../activities/spec-signing.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { taskQueues } from '../../temporal.config.ts';
 import { activitiesOf, boundaries } from '../../workers/boundaries.ts';
@@ -54,6 +55,7 @@ const signing = [
   createAuditSigningActivities({ audit: { checkpoint: async () => [] } }),
   createCommandSigningActivities(commands),
   createSshSigningActivities(commands),
+  createSpecSigningActivities(commands),
   createBatchSigningActivities(batches),
   createApproverSetSigningActivities(approvers),
   createMetalSigningActivities(metal),
@@ -156,6 +158,7 @@ describe('the workflow bundle', function () {
       'rotateTicketKey',
       'rotateWorkloadKey',
       'runCommand',
+      'setNodeCredential',
     ]);
   });
 });

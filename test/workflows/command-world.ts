@@ -3,6 +3,7 @@
 import type { BatchProducerPorts, NewBatchOfCommands } from '../../activities/batch-producers.ts';
 import type { CommandControlPorts, CommandSigningPorts, CommandView, WaitFor } from '../../activities/command-ports.ts';
 import type { IdentityPorts } from '../../activities/identities.ts';
+import type { SpecSigningPorts } from '../../activities/spec-signing.ts';
 import type { SshSigningPorts } from '../../activities/ssh-signing.ts';
 import type { CommandState } from '../../domain/commands/states.ts';
 import { isFinished } from '../../domain/commands/states.ts';
@@ -15,7 +16,9 @@ interface Entry extends CommandView {
   readonly deadline: number;
 }
 
-export class CommandWorld implements CommandControlPorts, CommandSigningPorts, BatchProducerPorts, IdentityPorts, SshSigningPorts {
+export class CommandWorld
+  implements CommandControlPorts, CommandSigningPorts, BatchProducerPorts, IdentityPorts, SshSigningPorts, SpecSigningPorts
+{
   readonly entries = new Map<string, Entry>();
   readonly waits = new Map<string, WaitFor>();
   readonly due = new Map<string, DueCompletion>();
@@ -82,6 +85,14 @@ export class CommandWorld implements CommandControlPorts, CommandSigningPorts, B
       this.revokes += 1;
       this.before('ssh.revoke');
       return { nodeId: 'node-00001', generation: 7 };
+    },
+  };
+  readonly credentials: SpecSigningPorts['credentials'] = {
+    set: async ({ nodeId, name, ref }) => {
+      if (!this.nodeIds.includes(nodeId)) throw new ControlError('NOT_FOUND', `no node is called ${nodeId}`);
+      this.asked.push(`${name} of ${nodeId} from ${ref ?? 'nowhere'}`);
+      this.before('credentials.set');
+      return { generation: 8 };
     },
   };
   /** What the schedule asked for, in order. */

@@ -5,6 +5,7 @@ import { ActivityFailure, ApplicationFailure, CancelledFailure } from '@temporal
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
+import { createSpecSigningActivities } from '../../activities/spec-signing.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { hour } from '../../domain/time.ts';
@@ -51,7 +52,7 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     });
     const signing = await temporal.createWorker({
       taskQueue: taskQueues.signing,
-      activities: { ...createCommandSigningActivities(world), ...createSshSigningActivities(world) },
+      activities: { ...createCommandSigningActivities(world), ...createSshSigningActivities(world), ...createSpecSigningActivities(world) },
       workflowBundle: undefined as never,
     });
     workers = running([control, signing]);
@@ -284,6 +285,42 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
       message: 'revokeSshCertificate: serial must be a whole number in digits, not "0x1"',
     });
     assert.equal((await failureOf(await start(workflowIds.revokeSshCertificate('404'), '404'))).type, 'NOT_FOUND');
+  });
+
+  it('SEC-007 setNodeCredential repeats its one step until it is done; bad input and another id are refused in words', async () => {
+    const world = new CommandWorld(1);
+    let failed = false;
+    world.before = (call) => {
+      if (call !== 'credentials.set' || failed) return;
+      failed = true;
+      throw new ControlError('UNAVAILABLE', 'the answer is lost');
+    };
+    await runWorkers(world);
+    const words = { actor: 'ann', reason: 'joins eu-1' };
+    const order = { nodeId: 'node-00001', name: 'k8s-join', ref: 'secret://k8s/eu-1/token' };
+    const start = (changes: Record<string, unknown>, workflowId = workflowIds.setNodeCredential(order.nodeId, 'k8s-join')) =>
+      temporal.client.workflow.start('setNodeCredential', {
+        workflowId,
+        taskQueue: taskQueues.control,
+        args: [{ ...order, ...words, ...changes }],
+      });
+    assert.deepEqual(await (await start({})).result(), { generation: 8 });
+    assert.deepEqual(
+      world.asked,
+      Array.from({ length: 2 }, () => 'k8s-join of node-00001 from secret://k8s/eu-1/token'),
+    );
+    assert.deepEqual(await (await start({ ref: null })).result(), { generation: 8 });
+    const refusals: readonly [Record<string, unknown>, RegExp][] = [
+      [{ ref: 'abcdef.0123456789abcdef' }, /ref must be a reference to a secret/],
+      [{ ref: undefined }, /ref must be a reference to a secret .*or null to take it away/],
+      [{ name: 'access' }, /name must be one of k8s-join, telemetry, got access/],
+      [{ name: 'telemetry' }, /a credential of node-00001 is set under the workflow id node\/node-00001\/credential\/telemetry, not /],
+    ];
+    for (const [changes, message] of refusals) {
+      const failure = await failureOf(await start(changes));
+      assert.equal(failure.type, 'INVALID_INPUT');
+      assert.match(failure.message, message);
+    }
   });
 
   it('the reconcilers take no input', async () => {

@@ -6,6 +6,7 @@ import { createPorts, type Ports } from '../../ports.ts';
 
 import { newNodesList, nodesListRun } from './list.ts';
 import { newNodesReboot, nodesRebootRun } from './reboot.ts';
+import { newSetCredential, setCredentialRun } from './set-credential.ts';
 import { newNodesShow, nodesShowRun } from './show.ts';
 import { newNodesDelete, newNodesRevoke, nodesDeleteRun, nodesRevokeRun } from './take-away.ts';
 
@@ -14,6 +15,7 @@ export function register(program: Command, io: CliIo, ports: Ports = createPorts
     .addCommand(newNodesList((options) => nodesListRun(options, ports)))
     .addCommand(newNodesShow((options) => nodesShowRun(options, ports)))
     .addCommand(newNodesReboot(ports, (options) => nodesRebootRun(options, ports)))
+    .addCommand(newSetCredential(ports, (options) => setCredentialRun(options, ports)))
     .addCommand(newNodesRevoke(ports, (options) => nodesRevokeRun(options, ports)))
     .addCommand(newNodesDelete(ports, (options) => nodesDeleteRun(options, ports)));
 }

@@ -23,6 +23,7 @@ export interface BmcTarget {
 
 export interface OperationContext {
   readonly commandId: string;
+  /** The command's own: one and the same over its preparation and its run. */
   readonly signal: AbortSignal;
 }
 
@@ -36,7 +37,7 @@ export interface OperationOptions {
 export interface BmcAccess {
   /** @throws INVALID_INPUT (bmc-address, bmc-pin, bmc-credential) before anything is sent */
   run<T>(options: OperationOptions, operation: (client: RedfishClient) => Promise<T>): Promise<T>;
-  /** A secret that the command names, as an account of a controller. */
+  /** A secret that the command names, as an account of a controller; asked for once in the life of `context.signal`. */
   readCredential(ref: string, context: OperationContext): Promise<Credential>;
 }
 
@@ -45,8 +46,14 @@ const credentialSchema = z.object({ username: z.string().min(1).max(256), passwo
 export function createBmcAccess({ secrets, config, now, sleep = defaultSleep, refusals = memoryRefusals() }: BmcPorts): BmcAccess {
   const forever = new AbortController().signal;
   const queue: BmcQueue = createBmcQueue({ now, pause: (ms) => sleep(ms, forever) });
-  const readCredential: BmcAccess['readCredential'] = async (ref, { commandId, signal }) =>
-    parseCredential(await secrets.read(ref, bindingOf(commandId), signal), { ref, refusals });
+  // Each command asks once for each of its references (SEC-021), over its preparation and its run; what it was told goes with its signal.
+  const told = new WeakMap<AbortSignal, Map<string, Credential>>();
+  const readCredential: BmcAccess['readCredential'] = async (ref, { commandId, signal }) => {
+    const known = told.get(signal) ?? new Map<string, Credential>();
+    const credential = known.get(ref) ?? parseCredential(await secrets.read(ref, bindingOf(commandId), signal), { ref, refusals });
+    told.set(signal, known.set(ref, credential));
+    return credential;
+  };
   return {
     readCredential,
     run: async ({ target, context, mayMeet }, operation) => {

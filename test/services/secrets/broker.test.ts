@@ -7,49 +7,36 @@ import { splitCommandId } from '../../../domain/secrets/binding.ts';
 import { day, hour, minute } from '../../../domain/time.ts';
 import { createBundle, type PkiBundle } from '../../../pki/bundle/index.ts';
 import { createWorkerKey, signCommand } from '../../../pki/envelope/index.ts';
-import { createSecretRequest, openSecretResponse, type PendingSecret } from '../../../pki/secrets/index.ts';
-import { type CertificateAuthority, createSerial, signerFromPrivateKey } from '../../../pki/x509/index.ts';
-import {
-  CommandBodySchema,
-  type SecretRequest,
-  SecretRequestSchema,
-  type SecretResponse,
-  SecretResponseSchema,
-  SignatureSchema,
-  site,
-} from '../../../proto/index.ts';
+import { openSecretResponse } from '../../../pki/secrets/index.ts';
+import { type CertificateAuthority, createSerial } from '../../../pki/x509/index.ts';
+import { CommandBodySchema, SecretResponseSchema, SignatureSchema, site } from '../../../proto/index.ts';
 import { type CommandRequest, enqueueCommands } from '../../../services/command-queue.ts';
 import { createGatewayServices } from '../../../services/gateway-services.ts';
 import { revokeNode } from '../../../services/revocation.ts';
 import { isBound } from '../../../services/secrets/binding.ts';
-import { brokerSecret, type SecretBrokerOptions } from '../../../services/secrets/broker.ts';
 import { createSecretResolver } from '../../../services/secrets/providers.ts';
 import { setSecret } from '../../../services/secrets/store.ts';
-import { settleAndPublish } from '../../../services/trust-publication.ts';
-import { useDatabase } from '../../harness/postgres.ts';
 import { addBootEntry } from '../metal-rows.ts';
-import { addNode, type EnrolledNode, enrol, keyring, newKey, recordingLog, refused, sha256, testBundle, trustDomain } from '../support.ts';
-
-const secret = 'a secret of thirty-two characters at least';
-const password = '{"username":"root","password":"calvin-and-hobbes"}';
+import {
+  addNode,
+  type EnrolledNode,
+  enrol,
+  keyring,
+  newKey,
+  type recordingLog,
+  refused,
+  sha256,
+  testBundle,
+  trustDomain,
+} from '../support.ts';
+import { type Ask, password, secret, setBrokerStage } from './broker-stage.ts';
 
 describe('the broker of secrets', () => {
-  const used = useDatabase();
+  const { used, stage, ask, encode, send, wordOf } = setBrokerStage();
   let agent: EnrolledNode;
   let log: ReturnType<typeof recordingLog>;
   let count = 0;
-
-  before(async () => {
-    const bundle = await testBundle();
-    await settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api', now: Date.now(), log: recordingLog() });
-    const path = { path: 'bmc/m-1', value: Buffer.from(password), secret, actor: 'olga', now: Date.now() };
-    await used.db.transaction((tx) => setSecret(tx, path));
-  });
-  beforeEach(async () => {
-    count += 1;
-    agent = await enrol(used.db, `site-${count}`, { now: Date.now(), role: 'site' });
-    log = recordingLog();
-  });
+  beforeEach(() => ({ agent, log, count } = stage));
 
   const power = (changes: MessageInitShape<typeof site.BmcPowerSchema> = {}): Uint8Array =>
     toBinary(
@@ -79,43 +66,6 @@ describe('the broker of secrets', () => {
     });
     return command.id;
   }
-
-  type Ask = { id?: string; ref?: string; node?: EnrolledNode; workflowId?: string; stepId?: string; allocationId?: string };
-  const ask = ({ id = '', ref = 'secret://bmc/m-1', node = agent, ...binding }: Ask): Promise<PendingSecret> =>
-    createSecretRequest({ signer: signerFromPrivateKey(node.key.privateKey), ref, ...splitCommandId(id), ...binding });
-  const encode = (request: SecretRequest): Uint8Array => toBinary(SecretRequestSchema, request);
-  async function send(
-    bytes: Uint8Array,
-    changes: Partial<SecretBrokerOptions> & { chain?: Uint8Array[]; node?: EnrolledNode } = {},
-  ): Promise<SecretResponse> {
-    const keys = await testBundle();
-    const { node = agent, chain = [node.certificate.der, keys.nodeCa.certificate.der], ...rest } = changes;
-    const settings = { secret, vault: null, environment: { allowed: [], values: {} } };
-    const options = {
-      db: used.db,
-      trustDomain,
-      anchors: [keys.nodeCa.certificate.der],
-      nodeCa: keys.nodeCa.spki,
-      joinKey: keys.joinSigning.spki,
-      resolve: createSecretResolver(used.db, settings),
-      log,
-      ...rest,
-    };
-    return fromBinary(SecretResponseSchema, await brokerSecret(bytes, { chain }, options));
-  }
-  const wordOf = async (asked: Ask, changes?: Parameters<typeof send>[1]): Promise<string> => {
-    const pending = await ask(asked);
-    const { error, jwe, requestId } = await send(encode(pending.request), {
-      ...(asked.node === undefined ? {} : { node: asked.node }),
-      ...changes,
-    });
-    assert.equal(requestId, pending.request.requestId);
-    return jwe === ''
-      ? error
-      : Buffer.from(
-          openSecretResponse({ $typeName: 'bettercompute.agent.v1.SecretResponse', requestId, jwe, error }, { pending, now: Date.now() }),
-        ).toString();
-  };
 
   it('SEC-001 SEC-006 SEC-008 SEC-010 a machine gets what its open command names, sealed; neither log nor stored command holds it', async () => {
     const id = await enqueue();

@@ -30,6 +30,20 @@ export declare type NodeSpec = Message<"bettercompute.agent.v1.NodeSpec"> & {
    * @generated from field: bettercompute.agent.v1.AccessSpec access = 2;
    */
   access?: AccessSpec | undefined;
+
+  /**
+   * Of the unit that joins the machine to a Kubernetes cluster.
+   *
+   * @generated from field: bettercompute.agent.v1.KubernetesJoinSpec k8s_join = 3;
+   */
+  k8sJoin?: KubernetesJoinSpec | undefined;
+
+  /**
+   * Of the machine's OTLP exporter.
+   *
+   * @generated from field: bettercompute.agent.v1.TelemetrySpec telemetry = 4;
+   */
+  telemetry?: TelemetrySpec | undefined;
 };
 
 /**
@@ -98,6 +112,46 @@ export declare type AccessSpec = Message<"bettercompute.agent.v1.AccessSpec"> & 
  * Use `create(AccessSpecSchema)` to create a new message.
  */
 export declare const AccessSpecSchema: GenMessage<AccessSpec>;
+
+/**
+ * What a machine needs to join a Kubernetes cluster (SEC-026). A field whose name ends in _ref names a secret, never holds one.
+ *
+ * @generated from message bettercompute.agent.v1.KubernetesJoinSpec
+ */
+export declare type KubernetesJoinSpec = Message<"bettercompute.agent.v1.KubernetesJoinSpec"> & {
+  /**
+   * The bootstrap token: secret://, vault:// or env://; empty: none.
+   *
+   * @generated from field: string token_ref = 1;
+   */
+  tokenRef: string;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.KubernetesJoinSpec.
+ * Use `create(KubernetesJoinSpecSchema)` to create a new message.
+ */
+export declare const KubernetesJoinSpecSchema: GenMessage<KubernetesJoinSpec>;
+
+/**
+ * What a machine sends its telemetry with (SEC-027).
+ *
+ * @generated from message bettercompute.agent.v1.TelemetrySpec
+ */
+export declare type TelemetrySpec = Message<"bettercompute.agent.v1.TelemetrySpec"> & {
+  /**
+   * Headers of the exporter, as OTEL_EXPORTER_OTLP_HEADERS has them; empty: none.
+   *
+   * @generated from field: string headers_ref = 1;
+   */
+  headersRef: string;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.TelemetrySpec.
+ * Use `create(TelemetrySpecSchema)` to create a new message.
+ */
+export declare const TelemetrySpecSchema: GenMessage<TelemetrySpec>;
 
 /**
  * What a worker key signs under purpose desired-state: one generation of what a node is to be.

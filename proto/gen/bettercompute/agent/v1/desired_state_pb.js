@@ -9,7 +9,7 @@ import { file_bettercompute_common_v1_common } from "../../common/v1/common_pb.j
  * Describes the file bettercompute/agent/v1/desired_state.proto.
  */
 export const file_bettercompute_agent_v1_desired_state = /*@__PURE__*/
-  fileDesc("CipiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2Rlc2lyZWRfc3RhdGUucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEicgoITm9kZVNwZWMSMgoGZGFlbW9uGAEgASgLMiIuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5EYWVtb25TcGVjEjIKBmFjY2VzcxgCIAEoCzIiLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQWNjZXNzU3BlYyJICgpEYWVtb25TcGVjEh8KF3N0YXR1c19pbnRlcnZhbF9zZWNvbmRzGAEgASgNEhkKEXJlc3RhcnRhYmxlX3VuaXRzGAIgAygJIkAKCkFjY2Vzc1NwZWMSDAoEandrcxgBIAMoCRIPCgdzc2hfa3JsGAIgASgMEhMKC3NzaF91c2VyX2NhGAMgASgJInAKEERlc2lyZWRTdGF0ZUJvZHkSDwoHbm9kZV9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgEEgwKBHNwZWMYAyABKAwSEwoLc3BlY19zaGEyNTYYBCABKAwSFAoMdHJ1c3RfZG9tYWluGAUgASgJIlMKDERlc2lyZWRTdGF0ZRIMCgRib2R5GAEgASgMEjUKCXNpZ25hdHVyZRgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZWIGcHJvdG8z", [file_bettercompute_common_v1_common]);
+  fileDesc("CipiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2Rlc2lyZWRfc3RhdGUucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEi6gEKCE5vZGVTcGVjEjIKBmRhZW1vbhgBIAEoCzIiLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuRGFlbW9uU3BlYxIyCgZhY2Nlc3MYAiABKAsyIi5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkFjY2Vzc1NwZWMSPAoIazhzX2pvaW4YAyABKAsyKi5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkt1YmVybmV0ZXNKb2luU3BlYxI4Cgl0ZWxlbWV0cnkYBCABKAsyJS5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLlRlbGVtZXRyeVNwZWMiSAoKRGFlbW9uU3BlYxIfChdzdGF0dXNfaW50ZXJ2YWxfc2Vjb25kcxgBIAEoDRIZChFyZXN0YXJ0YWJsZV91bml0cxgCIAMoCSJACgpBY2Nlc3NTcGVjEgwKBGp3a3MYASADKAkSDwoHc3NoX2tybBgCIAEoDBITCgtzc2hfdXNlcl9jYRgDIAEoCSInChJLdWJlcm5ldGVzSm9pblNwZWMSEQoJdG9rZW5fcmVmGAEgASgJIiQKDVRlbGVtZXRyeVNwZWMSEwoLaGVhZGVyc19yZWYYASABKAkicAoQRGVzaXJlZFN0YXRlQm9keRIPCgdub2RlX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAQSDAoEc3BlYxgDIAEoDBITCgtzcGVjX3NoYTI1NhgEIAEoDBIUCgx0cnVzdF9kb21haW4YBSABKAkiUwoMRGVzaXJlZFN0YXRlEgwKBGJvZHkYASABKAwSNQoJc2lnbmF0dXJlGAIgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlYgZwcm90bzM", [file_bettercompute_common_v1_common]);
 
 /**
  * Describes the message bettercompute.agent.v1.NodeSpec.
@@ -33,16 +33,30 @@ export const AccessSpecSchema = /*@__PURE__*/
   messageDesc(file_bettercompute_agent_v1_desired_state, 2);
 
 /**
+ * Describes the message bettercompute.agent.v1.KubernetesJoinSpec.
+ * Use `create(KubernetesJoinSpecSchema)` to create a new message.
+ */
+export const KubernetesJoinSpecSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_desired_state, 3);
+
+/**
+ * Describes the message bettercompute.agent.v1.TelemetrySpec.
+ * Use `create(TelemetrySpecSchema)` to create a new message.
+ */
+export const TelemetrySpecSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_desired_state, 4);
+
+/**
  * Describes the message bettercompute.agent.v1.DesiredStateBody.
  * Use `create(DesiredStateBodySchema)` to create a new message.
  */
 export const DesiredStateBodySchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_desired_state, 3);
+  messageDesc(file_bettercompute_agent_v1_desired_state, 5);
 
 /**
  * Describes the message bettercompute.agent.v1.DesiredState.
  * Use `create(DesiredStateSchema)` to create a new message.
  */
 export const DesiredStateSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_desired_state, 4);
+  messageDesc(file_bettercompute_agent_v1_desired_state, 6);
 
