@@ -5,6 +5,7 @@ import type { ControlPlanePins } from '../pki/enroll/index.ts';
 import { isUnitName } from './kinds/program.ts';
 import { siteSection } from './site/config.ts';
 import { readIfPresent } from './state/files.ts';
+import { isReleaseKey } from './upgrade/release-keys.ts';
 
 const schema = z.strictObject({
   /** systemd units that a command may restart. */
@@ -22,6 +23,17 @@ const schema = z.strictObject({
   approverSetSha256: z
     .string()
     .regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits, as pki trust-version prints them')
+    .exactOptional(),
+  /** Who may publish the program of this machine (SKEW-016); without a key, it is replaced by hand alone (SKEW-017). */
+  update: z
+    .strictObject({
+      /** SPKI of P-256 keys, base64. */
+      releaseKeys: z.array(
+        z
+          .string()
+          .refine(isReleaseKey, 'is no P-256 public key: base64 of its SPKI, as openssl pkey -pubout -outform DER | base64 -w0 writes it'),
+      ),
+    })
     .exactOptional(),
   /** What a site agent does for the machines of its site; nothing to a daemon of another role. */
   site: siteSection.exactOptional(),

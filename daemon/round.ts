@@ -10,6 +10,7 @@ import type { AgentLog } from './agent/log.ts';
 import { renewsAt } from './agent/renewal.ts';
 import type { DaemonConfig } from './config.ts';
 import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
+import type { UpgradePorts } from './kinds/daemon-upgrade.ts';
 import type { KindHandlers } from './kinds/handler.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
@@ -44,6 +45,8 @@ export interface DaemonOptions {
   readonly timing?: SessionTiming;
   /** Called when the daemon cannot go on by itself. */
   readonly onFailed: (error: unknown) => void;
+  /** How this program is replaced; without: by hand alone. */
+  readonly upgrade?: UpgradePorts | null;
   /** What a site agent or a ramdisk does in the place of a machine's own kinds; null: an identity of neither. */
   readonly roleHandlers?: (around: RoundState) => RoleHandlers | null;
 }
@@ -57,6 +60,7 @@ export interface RoundState {
   readonly clock: { now(): number };
   readonly status: StatusSink;
   readonly readBootId: () => Promise<string>;
+  readonly upgrade: UpgradePorts | null;
 }
 
 export interface RoleHandlers {
@@ -191,12 +195,12 @@ function closeOnce(close: (graceMs: number) => Promise<void>): (graceMs: number)
 
 /** What the handlers may do to this machine. */
 function machine(
-  { dataDir, config, simulateReboot, log, roleHandlers }: DaemonOptions,
-  { spec, restart, ...kept }: Omit<RoundState, 'readBootId'> & { spec: SpecStore; restart: () => void },
+  { dataDir, config, simulateReboot, log, roleHandlers, upgrade = null }: DaemonOptions,
+  { spec, restart, ...kept }: Omit<RoundState, 'readBootId' | 'upgrade'> & { spec: SpecStore; restart: () => void },
 ): RoleHandlers & { readBootId: () => Promise<string> } {
   const simulated = simulatedBootId(dataDir);
   const readBootId = simulateReboot ? () => simulated.read() : () => kernelBootId.read();
-  const ofRole = roleHandlers?.({ ...kept, readBootId }) ?? null;
+  const ofRole = roleHandlers?.({ ...kept, readBootId, upgrade }) ?? null;
   if (ofRole !== null) return { ...ofRole, readBootId };
   const reboot = async (signal: AbortSignal): Promise<void> => {
     if (!simulateReboot) return systemdReboot(signal);
@@ -209,6 +213,7 @@ function machine(
     reboot: { readBootId, reboot },
     restart: { restartableUnits: () => allowedUnits(config, spec) },
     logs: { files: config.logFiles },
+    upgrade,
   });
   return { handlers, readBootId };
 }

@@ -1,7 +1,10 @@
 /** What this daemon calls itself in Hello and Join. */
 import { readFileSync } from 'node:fs';
 
-export const daemonVersion: string = readVersion();
+/** Set when bcd is bundled into one file (scripts/bcd.mjs), which has no package.json beside it. */
+declare const bcdBundleVersion: string | undefined;
+
+export const daemonVersion: string = typeof bcdBundleVersion === 'string' ? bcdBundleVersion : readVersion();
 
 /** package.json is one folder up in the sources and two up in a build. */
 function readVersion(): string {

@@ -26,6 +26,7 @@ export const bounds = Object.freeze({
   webSocketMessage: 16 * 1024 * 1024,
   scopePage: 8 * 1024 * 1024,
   trustBundle: 256 * 1024,
+  daemonRelease: 4 * 1024,
   certificate: 16 * 1024,
   certificateChainLength: 4,
 } as const);

@@ -31,6 +31,8 @@ export const purposes = Object.freeze({
   'rotation-evidence': ['body'],
   'erase-evidence': ['body'],
   'deploy-evidence': ['body'],
+  // By a release key that machines pin; no key of the bundle makes it.
+  'daemon-release': ['body'],
 } as const);
 
 export type Purpose = keyof typeof purposes;

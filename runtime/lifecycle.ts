@@ -15,6 +15,8 @@ export interface ProcessContext {
   readonly log: Log;
   /** Ends the process with this error once it has stopped; for faults that only show while it runs. */
   fail(error: unknown): void;
+  /** Ends it as a signal does: stopped in order, exit code 0. */
+  end(reason: string): void;
 }
 
 export interface RunningProcess {
@@ -38,7 +40,7 @@ export async function runProcess({ name, start }: ProcessDefinition): Promise<vo
   let running: RunningProcess | undefined;
   let failure: unknown;
   try {
-    running = await Promise.race([start({ env: process.env, log, fail: ending.fail }), ending.beforeReady]);
+    running = await Promise.race([start({ env: process.env, log, fail: ending.fail, end: ending.end }), ending.beforeReady]);
     announce(name, running.addresses, log);
     await ending.asked;
   } catch (error) {
@@ -54,6 +56,7 @@ interface Endings {
   /** Rejects when the end is asked for before the start is through. */
   readonly beforeReady: Promise<never>;
   fail(error: unknown): void;
+  end(reason: string): void;
 }
 
 function endings(log: Log): Endings {
@@ -77,7 +80,7 @@ function endings(log: Log): Endings {
     throw new ControlError('CANCELLED', 'ended before it was ready', { details: { reason: 'ended-early' } });
   });
   beforeReady.catch(() => undefined);
-  return { asked, beforeReady, fail: (error) => fail(error) };
+  return { asked, beforeReady, fail: (error) => fail(error), end: (reason) => end(reason) };
 }
 
 /** A parent holds the other end of our stdin; however it dies, the pipe closes. */

@@ -13,7 +13,7 @@ import type { CommandKindSpec } from '../../domain/commands/kinds.ts';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { showInstant } from '../../domain/time.ts';
 import { bounds, CommandOutcome, type CommandResult, CommandResultSchema } from '../../proto/index.ts';
-import type { KindEnd, KindHandler, KindHandlers } from '../kinds/handler.ts';
+import { type KindEnd, type KindHandler, type KindHandlers, leftToNextStart } from '../kinds/handler.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { AcceptedCommand, Journal, JournalEntry, StartNote } from '../state/journal.ts';
 import { type AdmittedCommand, readAdmittedPayload } from './admission.ts';
@@ -90,7 +90,7 @@ export class Executor {
     });
     await Promise.race([Promise.all(this.#active), grace]);
     clearTimeout(timer);
-    for (const job of this.#lanes.running()) job.abort.abort(leaving);
+    for (const job of this.#lanes.running()) job.abort.abort(leftToNextStart);
   }
 
   #enqueue(entry: Job['entry']): void {
@@ -130,7 +130,7 @@ export class Executor {
           ? await this.#takeUp({ ...job, entry }, { spec, payload, handler })
           : await this.#start(job, { spec, payload, handler });
     } catch (error) {
-      if (error === leaving || job.abort.signal.reason === leaving) return;
+      if (error === leftToNextStart || job.abort.signal.reason === leftToNextStart) return;
       if (error instanceof JournalFailure) throw error.cause;
       end = failureOf(error);
     }
@@ -217,9 +217,6 @@ interface Work {
   readonly payload: Message;
   readonly handler: KindHandler;
 }
-
-/** The daemon goes away: no end is recorded, the next start takes the command up. */
-const leaving = new ControlError('CANCELLED', 'the daemon is stopping', { details: { reason: 'leaving' } });
 
 class JournalFailure extends Error {
   constructor(cause: unknown) {

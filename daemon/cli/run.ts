@@ -1,3 +1,4 @@
+import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { z } from 'zod';
@@ -8,16 +9,21 @@ import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
 import type { AgentLog } from '../agent/log.ts';
 import { type DaemonConfig, readDaemonConfig, underPins } from '../config.ts';
+import type { UpgradePorts } from '../kinds/daemon-upgrade.ts';
 import { type RunningDaemon, startDaemon } from '../run.ts';
 import { openSiteAgent, type SiteAgentProcess } from '../site/index.ts';
 import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
 import { findIdentity, getIdentity, type Identity } from '../state/identity.ts';
 import { productionOverlapMs } from '../trust/offered-trust.ts';
+import { watchTrial } from '../upgrade/probation.ts';
+import { readReleaseKeys } from '../upgrade/release-keys.ts';
+import { daemonVersion } from '../version.ts';
 import { type CommonFlags, dataDirOption, examples, readPins } from './common.ts';
 
 interface RunFlags extends CommonFlags {
   readonly config?: string;
   readonly pins?: string;
+  readonly releaseKeys?: string;
   readonly simulateReboot: boolean;
   readonly demonstrationOnlyRootOverlapMs?: number;
   readonly metricsPort?: number;
@@ -71,6 +77,7 @@ const withFlags = (command: Command): Command =>
       '--pins <file>',
       'whom this machine believes, as daemon install-script wrote it: the approver set that it names is the only first one',
     )
+    .option('--release-keys <file>', 'public keys (PEM) of who may publish the program of this machine; without one it is replaced by hand')
     .option('--simulate-reboot', 'for development hosts: node.reboot restarts this program with a new boot id', false)
     .addOption(
       new Option(
@@ -81,13 +88,14 @@ const withFlags = (command: Command): Command =>
     .addOption(new Option('--metrics-port <port>', 'serve /healthz, /readyz and /metrics here; 0 for any; off without').argParser(port))
     .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1');
 
-async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
+async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
   parseEnv(
     z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
     env,
   );
   const owner = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
   const config = flags.pins === undefined ? owner : underPins(owner, parsePinsFile(await readPins(flags.pins)), flags.pins);
+  const { watchEnds, upgrade } = await upgradeOf(flags, { config, log, end });
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
@@ -100,6 +108,7 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
     log,
     crash: crashHook(env),
     onFailed: fail,
+    upgrade,
     ...(site === null ? {} : { roleHandlers: (around) => site.roleHandlers(around) }),
   }).catch(async (error: unknown) => {
     await site?.close();
@@ -110,11 +119,25 @@ async function start({ env, log, fail }: ProcessContext, flags: RunFlags): Promi
   return {
     addresses: { ...site?.addresses, ...(metrics === undefined ? {} : { metrics: metrics.address }) },
     async stop() {
+      watchEnds();
       await daemon.stop();
       await site?.close();
       await metrics?.close();
     },
   };
+}
+
+/** How this program is replaced, and the watch over one that is new. */
+async function upgradeOf(
+  { dataDir, releaseKeys: path }: RunFlags,
+  { config, log, end }: { config: DaemonConfig; log: AgentLog; end: (why: string) => void },
+): Promise<{ watchEnds: () => void; upgrade: UpgradePorts }> {
+  const ofConfig = (config.update?.releaseKeys ?? []).map((key) => new Uint8Array(Buffer.from(key, 'base64')));
+  const releaseKeys = [...ofConfig, ...(path === undefined ? [] : await readReleaseKeys(path))];
+  const watchEnds = await watchTrial({ dataDir, version: daemonVersion, log, leave: end });
+  const program = await realpath(process.argv[1] ?? process.execPath);
+  const platform = `${process.platform}-${process.arch}`;
+  return { watchEnds, upgrade: { releaseKeys, program, version: daemonVersion, platform, dataDir, leave: end } };
 }
 
 /** null for a machine of its own. Who has not joined is nothing yet; the daemon itself says what is missing. */

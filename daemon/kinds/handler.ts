@@ -1,5 +1,6 @@
 /** What a command kind is to the executor. One handler per row of the kind table (domain/commands/kinds.ts). */
 import type { DescMessage, Message, MessageInitShape } from '@bufbuild/protobuf';
+import { ControlError } from '../../domain/errors.ts';
 import type { StartNote } from '../state/journal.ts';
 
 export interface KindContext {
@@ -35,6 +36,9 @@ export interface KindHandler {
 }
 
 export type KindHandlers = Readonly<Record<string, KindHandler>>;
+
+/** Thrown when the daemon goes away: no end is recorded, the next start takes the command up. */
+export const leftToNextStart = new ControlError('CANCELLED', 'the daemon is stopping', { details: { reason: 'leaving' } });
 
 /** A typed success. */
 export const succeeded = <D extends DescMessage>(schema: D, value: MessageInitShape<D>): KindEnd => ({

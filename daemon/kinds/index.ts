@@ -1,5 +1,6 @@
 /** The handlers of a machine's own daemon: one for each row of the kind table that is for its role (KIND-002). */
 import type { KindOfRole } from '../../domain/commands/kinds.ts';
+import { daemonUpgradeHandler, type UpgradePorts } from './daemon-upgrade.ts';
 import type { KindHandler } from './handler.ts';
 import { type HostFiles, inventoryHandler } from './inventory.ts';
 import { type LogSources, logsCollectHandler } from './logs-collect.ts';
@@ -11,6 +12,7 @@ export interface KindPorts {
   readonly reboot: RebootPorts;
   readonly restart: RestartPolicy;
   readonly logs: LogSources;
+  readonly upgrade: UpgradePorts | null;
 }
 
 export const createKindHandlers = (ports: KindPorts): Readonly<Record<KindOfRole<'node'>, KindHandler>> =>
@@ -19,4 +21,5 @@ export const createKindHandlers = (ports: KindPorts): Readonly<Record<KindOfRole
     'node.reboot': rebootHandler(ports.reboot),
     'service.restart': serviceRestartHandler(ports.restart),
     'logs.collect': logsCollectHandler(ports.logs),
+    'daemon.upgrade': daemonUpgradeHandler(ports.upgrade),
   });

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import type { AgentLog } from '../agent/log.ts';
 import type { DaemonConfig } from '../config.ts';
+import { daemonUpgradeHandler, type UpgradePorts } from '../kinds/daemon-upgrade.ts';
 import type { KindHandler } from '../kinds/handler.ts';
 import { type HostFiles, inventoryHandler } from '../kinds/inventory.ts';
 import { type LogSources, logsCollectHandler } from '../kinds/logs-collect.ts';
@@ -25,6 +26,7 @@ export interface SitePorts {
   readonly config: SiteConfig;
   readonly host: HostFiles;
   readonly logs: LogSources;
+  readonly upgrade: UpgradePorts | null;
   readonly secrets: SecretPort;
   /** Server time. */
   readonly now: () => number;
@@ -38,6 +40,7 @@ export const createSiteHandlers = (ports: SitePorts): Readonly<Record<KindOfRole
   Object.freeze({
     'inventory.refresh': inventoryHandler(ports.host),
     'logs.collect': logsCollectHandler(ports.logs),
+    'daemon.upgrade': daemonUpgradeHandler(ports.upgrade),
     ...createBmcHandlers({ secrets: ports.secrets, config: ports.config.bmc, now: ports.now, refusals: ports.refusals }),
     ...createBootHandlers({ desk: ports.desk }),
     'site.httpProxy': createProxyHandler({ secrets: ports.secrets, allow: ports.config.proxyAllow }),
@@ -68,14 +71,15 @@ export async function openSiteAgent({
       : await createBootServer({ config: site.boot, stateFolder: join(dataDir, 'boot'), wallMs: Date.now, log });
   return {
     addresses: boot?.addresses ?? {},
-    roleHandlers({ identity, secrets, clock, status, readBootId }) {
+    roleHandlers({ identity, secrets, clock, status, readBootId, upgrade }) {
       if (identity.current.identity.role !== 'site') return null;
       const now = () => clock.now();
       const refused = (reason: string, detail: string): void => status.update({ lastRefusal: { atMs: now(), reason, detail } });
       boot?.attach({ stored: () => identity.current, secrets, now, refused });
       const host = { root: '/', readBootId };
       const desk = boot?.desk ?? null;
-      return { handlers: createSiteHandlers({ config: site, host, logs: { files: config.logFiles }, secrets, now, refusals, desk }) };
+      const logs = { files: config.logFiles };
+      return { handlers: createSiteHandlers({ config: site, host, logs, upgrade, secrets, now, refusals, desk }) };
     },
     async close() {
       await boot?.close();

@@ -77,6 +77,19 @@ export const commandKinds = Object.freeze({
     result: `${agent}.LogsCollectResult`,
     summary: "upload a unit's log to a given address",
   },
+  'daemon.upgrade': {
+    roles: ['node', 'site'],
+    // With the reboots: neither cuts the other off.
+    lane: 'power',
+    // It brings what a release key signed and nothing else, never an older one.
+    destructive: false,
+    subject: 'node',
+    timeoutMs: minutes(30),
+    idempotent: true,
+    payload: `${agent}.DaemonUpgrade`,
+    result: `${agent}.DaemonUpgradeResult`,
+    summary: 'replace the daemon by a signed release; done when the new program has a session',
+  },
   'bmc.power': {
     roles: ['site'],
     lane: 'bmc',

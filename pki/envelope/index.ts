@@ -11,6 +11,7 @@
  * What it does not do: decide whether a command may run (the daemon does), remember what ran, or revoke worker keys: their
  * life is a day, and dropping the root ends them all.
  */
+export { openDaemonRelease, type SignedRelease, signDaemonRelease } from './daemon-release.ts';
 export {
   type DesiredStateInput,
   desiredStateBodyFromJson,

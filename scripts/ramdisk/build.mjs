@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
+import { bundledDaemon } from '../bcd.mjs';
 import { runScript, SetupError } from '../lib/failure.mjs';
 import { projectRoot } from '../lib/sources.mjs';
 import { encodeCpio, modes, withFolders } from './cpio.mjs';
@@ -94,24 +95,6 @@ async function toolEntries() {
     else found.push(...(await programEntries(path, `usr/sbin/${program}`)));
   }
   return { found, missing };
-}
-
-/** bcd and all it imports as one file, without a build before: a machine in its ramdisk has no node_modules. */
-async function bundledDaemon() {
-  const { build } = await import('esbuild');
-  const { outputFiles } = await build({
-    entryPoints: [join(projectRoot, 'daemon', 'main.ts')],
-    absWorkingDir: projectRoot,
-    bundle: true,
-    write: false,
-    platform: 'node',
-    format: 'esm',
-    target: 'node20',
-    legalComments: 'none',
-    logLevel: 'error',
-    banner: { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);" },
-  });
-  return Buffer.from(outputFiles[0].contents);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

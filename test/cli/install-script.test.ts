@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -9,7 +9,9 @@ import { type InstallScriptOptions, installScriptRun, newInstallScript } from '.
 import { installScript, shellQuoted } from '../../cli/commands/daemon/script.ts';
 import { systemdUnit } from '../../cli/commands/daemon/unit.ts';
 import { toExit } from '../../cli/exit.ts';
+import { readReleaseKeys } from '../../daemon/upgrade/release-keys.ts';
 import { describePins, encodeBundle, type PkiBundle, readPublicBundle } from '../../pki/bundle/index.ts';
+import { encodePem } from '../../pki/bundle/pem.ts';
 import { encodePinsFile, parsePinsFile } from '../../pki/enroll/index.ts';
 import { decodeMessage, JoinRequestSchema } from '../../proto/index.ts';
 import { grantJoin } from '../daemon/join-stage.ts';
@@ -95,6 +97,31 @@ describe('better-compute daemon install-script', () => {
     assert.match(unchecked.io.stderr(), /^warning: nothing vouches for these pins: whoever can write .*edited\.json chooses them/);
   });
 
+  it('SKEW-016 SKEW-017 pins release keys on request, and lets the unit replace the program then; without, neither', async () => {
+    const keys = [generateKeyPairSync('ec', { namedCurve: 'P-256' }), generateKeyPairSync('ec', { namedCurve: 'P-256' })];
+    const files = keys.map(({ publicKey }, n) => {
+      const file = join(scratchFolder(), `release-${n}.pub`);
+      writeFileSync(file, publicKey.export({ type: 'spki', format: 'pem' }));
+      return file;
+    });
+    const pinning = (await run(['--bcd', '/usr/local/bin/bcd', '--release-key', ...files])).io.stdout();
+    const written = join(scratchFolder(), 'release-keys.pem');
+    writeFileSync(written, /<<'END_OF_KEYS'\n(.*\n)END_OF_KEYS\n/s.exec(pinning)?.[1] ?? '');
+    assert.deepEqual(
+      (await readReleaseKeys(written)).map((key) => Buffer.from(key)),
+      keys.map(({ publicKey }) => publicKey.export({ type: 'spki', format: 'der' })),
+    );
+    assert.match(pinning, /^ExecStart=.* --release-keys \/etc\/better-compute\/release-keys\.pem$/m);
+    assert.match(pinning, /^ReadWritePaths=-\/var\/lib\/better-compute\/bcd -\/usr\/local\/bin$/m);
+    const without = (await run([])).io.stdout();
+    assert.ok(!without.includes('release-keys') && /^ReadWritePaths=-\/var\/lib\/better-compute\/bcd$/m.test(without));
+    const secretKey = join(scratchFolder(), 'release.pem');
+    writeFileSync(secretKey, String(keys[0]?.privateKey.export({ type: 'pkcs8', format: 'pem' })));
+    const refused = await run(['--release-key', secretKey]);
+    assert.equal(refused.exitCode, 2);
+    assert.match(refused.lines.join('\n'), /^error: .*release\.pem holds no P-256 public key in PEM\nhint: name the \.pub file/);
+  });
+
   it('CLI-020 holds no secret', async () => {
     const { io } = await run([]);
     for (const key of [bundle.joinSigning, bundle.nodeCa, bundle.servingCa, bundle.joinEncryption]) {
@@ -113,7 +140,13 @@ describe('better-compute daemon install-script', () => {
     for (const [name, data] of Object.entries(units)) {
       writeFileSync(
         join(folder, name),
-        systemdUnit({ program: '/bin/true', dataDir: data, trustDomain, pins: '/etc/better-compute/pins.json' }),
+        systemdUnit({
+          program: '/bin/true',
+          dataDir: data,
+          trustDomain,
+          pins: '/etc/better-compute/pins.json',
+          releaseKeys: data === dataDir ? '/etc/better-compute/release-keys.pem' : null,
+        }),
       );
       const { status, stderr, stdout } = spawnSync('systemd-analyze', ['verify', '--man=no', join(folder, name)], { encoding: 'utf8' });
       const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('bcd'));
@@ -137,6 +170,7 @@ describe('better-compute daemon install-script', () => {
       program: nasty,
       dataDir: nasty,
       download: { url: "https://x.test/it's$(x)", sha256: 'a'.repeat(64) },
+      releaseKeys: encodePem('PUBLIC KEY', bundle.joinSigning.spki),
     });
     const { status, stderr } = spawnSync('sh', ['-n'], { input: text, encoding: 'utf8' });
     assert.deepEqual([status, stderr], [0, '']);
@@ -190,6 +224,7 @@ describe('better-compute daemon install-script', () => {
           program: '/usr/local/bin/bcd',
           dataDir: '/var/lib/bcd',
           download: null,
+          releaseKeys: null,
         });
         const { folder, sh } = machineOf(script);
         writeFileSync(join(folder, 'token'), token);

@@ -4,6 +4,8 @@ import type { Command } from 'commander';
 import { newCommandsRun } from '../../cli/commands/commands/run.ts';
 import { newCommandsShow } from '../../cli/commands/commands/show.ts';
 import { newCompletion } from '../../cli/commands/completion.ts';
+import { newSignRelease } from '../../cli/commands/daemon/sign-release.ts';
+import { newDaemonUpgrade } from '../../cli/commands/daemon/upgrade.ts';
 import { newDoctor } from '../../cli/commands/doctor.ts';
 import { newNodesList } from '../../cli/commands/nodes/list.ts';
 import { newNodesReboot } from '../../cli/commands/nodes/reboot.ts';
@@ -174,6 +176,27 @@ const accepted: readonly [string, Make, string[], unknown][] = [
       yes: false,
     },
   ],
+  [
+    'daemon sign-release',
+    make(newSignRelease),
+    ['bcd', '--release', '0.2.0', '--platform', 'linux-x64', '--key', 'release.pem', '--out', 'bcd.json'],
+    { json: false, program: 'bcd', release: '0.2.0', platform: 'linux-x64', key: 'release.pem', out: 'bcd.json' },
+  ],
+  [
+    'daemon upgrade',
+    make((run) => newDaemonUpgrade(ports, run)),
+    ['n1', '--release', 'bcd.json', '--url', 'https://d.example.com/bcd', '--reason', 'new'],
+    {
+      json: false,
+      nodes: ['n1'],
+      all: false,
+      release: 'bcd.json',
+      url: 'https://d.example.com/bcd',
+      reason: 'new',
+      actor: 'ann',
+      wait: true,
+    },
+  ],
   ['commands show', make(newCommandsShow), ['command/x'], { json: false, id: 'command/x' }],
   ['stuck', make(newStuck), [], { json: false }],
   ['doctor', make(newDoctor), ['--pki', 'p'], { json: false, pki: 'p', supportBundle: null }],
@@ -214,6 +237,14 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ],
   ['commands run', make((run) => newCommandsRun(ports, run)), ['node.explode', 'n1'], /Allowed choices are inventory.refresh/],
   ['commands run', make((run) => newCommandsRun(ports, run)), ['inventory.refresh', 'n1', '--payload', '[1]'], /It must be a JSON object/],
+  ['daemon sign-release', make(newSignRelease), ['bcd', '--release', 'v0.2', '--key', 'k', '--out', 'o'], /It must be MAJOR\.MINOR\.PATCH/],
+  ['daemon sign-release', make(newSignRelease), ['bcd', '--release', '0.2.0', '--out', 'o'], /'--key <key>' not specified/],
+  [
+    'daemon upgrade',
+    make((run) => newDaemonUpgrade(ports, run)),
+    ['n1', '--release', 'r', '--reason', 'x', '--url', 'ftp://d/bcd'],
+    /It must be an http or https URL without a user name/,
+  ],
   ['doctor', make(newDoctor), ['--pkj', 'x'], /unknown option '--pkj'\n\(Did you mean --pki\?\)/],
 ];
 

@@ -76,6 +76,7 @@ describe('the command tree', () => {
         'batch sign-override',
         'batch create',
         'batch cancel',
+        'daemon upgrade',
         'ssh revoke',
       ],
     );

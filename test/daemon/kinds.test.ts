@@ -59,6 +59,7 @@ describe('the kinds of commands a machine runs', () => {
       reboot: { readBootId: async () => 'boot-1', reboot: async () => undefined },
       restart: { restartableUnits: () => ['nginx.service'] },
       logs: { files: {} },
+      upgrade: null,
       ...over,
     });
 

@@ -86,6 +86,7 @@ describe('site.httpProxy', () => {
       config: siteSection.parse({}),
       host: { root: '/', readBootId: async () => 'boot' },
       logs: { files: {} },
+      upgrade: null,
       secrets,
       now: Date.now,
       refusals: memoryRefusals(),

@@ -14,6 +14,7 @@ describe('the table of command kinds', () => {
       ['node.reboot', ['node'], 'power', true, 15],
       ['service.restart', ['node'], 'control', false, 5],
       ['logs.collect', ['node', 'site'], 'bulk', false, 10],
+      ['daemon.upgrade', ['node', 'site'], 'power', false, 30],
       ['bmc.power', ['site'], 'bmc', true, 5],
       ['bmc.boot', ['site'], 'bmc', true, 5],
       ['bmc.rotate', ['site'], 'bmc', true, 5],

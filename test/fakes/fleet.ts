@@ -22,7 +22,13 @@ import { type ClockSource, createServerClock } from '../../daemon/trust/server-c
 import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import { day } from '../../domain/time.ts';
 import type { QuorumFields } from '../../pki/trust/index.ts';
-import { InventoryReportSchema, LogsCollectResultSchema, NodeRebootResultSchema, ServiceRestartResultSchema } from '../../proto/index.ts';
+import {
+  DaemonUpgradeResultSchema,
+  InventoryReportSchema,
+  LogsCollectResultSchema,
+  NodeRebootResultSchema,
+  ServiceRestartResultSchema,
+} from '../../proto/index.ts';
 
 export interface MemberOptions {
   readonly identity: StoredIdentity;
@@ -99,6 +105,7 @@ function instantHandlers(count: (id: string) => void): Record<KindOfRole<'node'>
     'node.reboot': counted(succeeded(NodeRebootResultSchema, { bootIdBefore: 'boot-1', bootIdAfter: 'boot-2' })),
     'service.restart': counted(succeeded(ServiceRestartResultSchema, { activeState: 'active' })),
     'logs.collect': counted(succeeded(LogsCollectResultSchema, { bytes: 0n })),
+    'daemon.upgrade': counted(succeeded(DaemonUpgradeResultSchema, { versionBefore: '0.1.0', versionAfter: '0.1.0' })),
   };
 }
 

@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { ControlError } from '../../../domain/errors.ts';
 import { describePins, readPublicBundle } from '../../../pki/bundle/index.ts';
+import { encodePem, parsePem } from '../../../pki/bundle/pem.ts';
 import { encodePinsFile } from '../../../pki/enroll/index.ts';
+import { parseP256Spki } from '../../../pki/x509/index.ts';
 import { replaceWhole } from '../../../runtime/bundle-file-store.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { writeJson } from '../../io.ts';
@@ -21,6 +24,8 @@ export interface InstallScriptOptions extends CommonOptions {
   readonly bcdSha256: string | null;
   readonly dataDir: string;
   readonly approverSetSha256: string | null;
+  /** PEM files of public keys. */
+  readonly releaseKey: readonly string[];
   readonly out: string | null;
   readonly pki: string | null;
 }
@@ -34,6 +39,7 @@ interface Flags {
   readonly bcdSha256?: string;
   readonly dataDir: string;
   readonly approverSetSha256?: string;
+  readonly releaseKey?: readonly string[];
   readonly out?: string;
   readonly pki?: string;
 }
@@ -58,6 +64,10 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         'the only first approver set that machines take (pki trust-version prints it); without, a machine keeps the one it has',
       ).argParser(sha256),
     )
+    .option(
+      '--release-key <file...>',
+      'public key (PEM) of who may publish bcd: machines replace it by what that key signed, else it is replaced by hand',
+    )
     .option('--out <file>', 'file to write; standard output without')
     .addOption(pkiOption())
     .action((flags: Flags) =>
@@ -68,6 +78,7 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         bcdUrl: flags.bcdUrl ?? null,
         bcdSha256: flags.bcdSha256 ?? null,
         approverSetSha256: flags.approverSetSha256 ?? null,
+        releaseKey: flags.releaseKey ?? [],
         out: flags.out ?? null,
         pki: flags.pki ?? null,
       }),
@@ -111,7 +122,9 @@ export async function installScriptRun(options: InstallScriptOptions, ports: Por
     joinKey: new Uint8Array(Buffer.from(joinSigningKey, 'base64')),
     ...(approverSetSha256 === null ? {} : { approverSetSha256 }),
   });
-  const script = installScript({ trustDomain, pins, download, role: options.role, program: options.bcd, dataDir: options.dataDir });
+  const releaseKeys = releaseKeysOf(options.releaseKey);
+  const { role, bcd: program, dataDir } = options;
+  const script = installScript({ trustDomain, pins, download, releaseKeys, role, program, dataDir });
   const digest = createHash('sha256').update(script).digest('hex');
   const out = options.out === null ? null : resolve(options.out);
   if (out !== null) await replaceWhole(out, script);
@@ -120,6 +133,34 @@ export async function installScriptRun(options: InstallScriptOptions, ports: Por
   if (out === null) ports.io.out(script);
   else ports.io.out(`out: ${out}\nsha256: ${digest}`);
   ports.io.err(`SHA-256 of the script: ${digest}; on the machine: sh install.sh @FILE with a token from better-compute tokens create`);
+}
+
+/** The blocks of all files, as one. @throws INVALID_INPUT for what is no P-256 public key */
+function releaseKeysOf(files: readonly string[]): string | null {
+  if (files.length === 0) return null;
+  return files
+    .map((file) => {
+      const spki = within(file, () => {
+        const der = parsePem('PUBLIC KEY', readFileSync(file, 'utf8'));
+        return der === null ? null : parseP256Spki(der);
+      });
+      return encodePem('PUBLIC KEY', spki);
+    })
+    .join('');
+}
+
+function within(file: string, read: () => Uint8Array | null): Uint8Array {
+  let cause: unknown;
+  try {
+    const spki = read();
+    if (spki !== null) return spki;
+  } catch (error) {
+    cause = error;
+  }
+  throw new ControlError('INVALID_INPUT', `${file} holds no P-256 public key in PEM`, {
+    details: { reason: 'release-key', hint: 'name the .pub file: better-compute batch keygen writes one beside the private key' },
+    cause,
+  });
 }
 
 function downloadOf({ bcdUrl, bcdSha256 }: InstallScriptOptions): ScriptOptions['download'] {

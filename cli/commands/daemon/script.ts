@@ -20,9 +20,12 @@ export interface ScriptOptions {
   readonly dataDir: string;
   /** Where machines fetch the program, and its SHA-256; null: it is there already. */
   readonly download: { readonly url: string; readonly sha256: string } | null;
+  /** Public keys (PEM) of who may publish the program; null: it is replaced by hand alone (SKEW-017). */
+  readonly releaseKeys: string | null;
 }
 
 const configFolder = '/etc/better-compute';
+const releaseKeysPath = `${configFolder}/release-keys.pem`;
 const pinsPath = `${configFolder}/pins.json`;
 const unitFolder = '/etc/systemd/system';
 
@@ -30,7 +33,7 @@ const unitFolder = '/etc/systemd/system';
 export const shellQuoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 export function installScript(options: ScriptOptions): string {
-  const { trustDomain, pins, role, program, dataDir } = options;
+  const { trustDomain, pins, role, program, dataDir, releaseKeys } = options;
   return `#!/bin/sh
 # Makes this machine one of the fleet ${trustDomain}. Written by: better-compute daemon install-script
 #
@@ -78,8 +81,8 @@ put_pins() {
 put_pins <<'END_OF_PINS'
 ${pins}END_OF_PINS
 
-put "$unit" 0644 <<'END_OF_UNIT'
-${systemdUnit({ program, dataDir, trustDomain, pins: pinsPath })}END_OF_UNIT
+${releaseKeysStep(releaseKeys)}put "$unit" 0644 <<'END_OF_UNIT'
+${systemdUnit({ program, dataDir, trustDomain, pins: pinsPath, releaseKeys: releaseKeys === null ? null : releaseKeysPath })}END_OF_UNIT
 
 if [ -e "$data_dir/identity.json" ]; then
   [ "$#" = 0 ] || printf 'this machine has joined already: the token is not used\\n' >&2
@@ -95,6 +98,10 @@ systemctl restart ${unitName}
 printf 'bcd is installed and running; see: systemctl status %s\\n' ${unitName}
 `;
 }
+
+/** Before the unit that names the file. */
+const releaseKeysStep = (keys: string | null): string =>
+  keys === null ? '' : `put ${shellQuoted(releaseKeysPath)} 0644 <<'END_OF_KEYS'\n${keys}END_OF_KEYS\n\n`;
 
 /** Fetched beside its place, compared, and only then moved there. */
 function programStep(download: ScriptOptions['download']): string {

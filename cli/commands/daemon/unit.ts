@@ -2,17 +2,21 @@
  * The systemd unit of bcd. It runs as root, because the commands it takes restart services and the machine; what it does not need is
  * taken away all the same. It may write to the folder that docs/runbooks/break-glass.md names for sshd, and nowhere else in /etc. Exit code 3 is the one with which bcd says that it was stopped for good by a verified order.
  */
+import { dirname } from 'node:path';
+
 export interface UnitOptions {
   readonly program: string;
   readonly dataDir: string;
   readonly trustDomain: string;
   /** Whom the machine believes; the approver set that it names stays pinned over every restart. */
   readonly pins: string;
+  /** File of the pinned release keys: the daemon may replace its program then. null: it is replaced by hand. */
+  readonly releaseKeys: string | null;
 }
 
 export const unitName = 'bcd.service';
 
-export const systemdUnit = ({ program, dataDir, trustDomain, pins }: UnitOptions): string => `[Unit]
+export const systemdUnit = ({ program, dataDir, trustDomain, pins, releaseKeys }: UnitOptions): string => `[Unit]
 Description=Better Compute daemon (${escaped(trustDomain)})
 After=network-online.target
 Wants=network-online.target
@@ -20,7 +24,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}
+ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}
 Restart=always
 RestartSec=5
 RestartPreventExitStatus=3
@@ -29,7 +33,7 @@ TimeoutStopSec=30
 UMask=0077
 NoNewPrivileges=yes
 ProtectSystem=full
-ReadWritePaths=-${quoted(dataDir)}
+ReadWritePaths=-${quoted(dataDir)}${releaseKeys === null ? '' : ` -${quoted(dirname(program))}`}
 ReadWritePaths=-/etc/ssh/better-compute
 ProtectHome=yes
 PrivateTmp=yes

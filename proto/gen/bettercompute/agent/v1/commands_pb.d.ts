@@ -717,6 +717,122 @@ export declare type ServiceRestartResult = Message<"bettercompute.agent.v1.Servi
 export declare const ServiceRestartResultSchema: GenMessage<ServiceRestartResult>;
 
 /**
+ * A published program of bcd, as its release key signs it (purpose daemon-release). Where it is fetched from is not part of it.
+ *
+ * @generated from message bettercompute.agent.v1.DaemonRelease
+ */
+export declare type DaemonRelease = Message<"bettercompute.agent.v1.DaemonRelease"> & {
+  /**
+   * MAJOR.MINOR.PATCH, as the program itself says it.
+   *
+   * @generated from field: string version = 1;
+   */
+  version: string;
+
+  /**
+   * Of the program's file.
+   *
+   * @generated from field: bytes sha256 = 2;
+   */
+  sha256: Uint8Array;
+
+  /**
+   * Size of the program's file.
+   *
+   * @generated from field: uint64 bytes = 3;
+   */
+  bytes: bigint;
+
+  /**
+   * node's platform-architecture, such as linux-x64; "any" for a program that is none of one.
+   *
+   * @generated from field: string platform = 4;
+   */
+  platform: string;
+
+  /**
+   * When it was signed, Unix milliseconds.
+   *
+   * @generated from field: uint64 released_at_ms = 5;
+   */
+  releasedAtMs: bigint;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.DaemonRelease.
+ * Use `create(DaemonReleaseSchema)` to create a new message.
+ */
+export declare const DaemonReleaseSchema: GenMessage<DaemonRelease>;
+
+/**
+ * Asks a daemon to replace its own program; it believes the release key that its owner pinned, not who sends this.
+ *
+ * @generated from message bettercompute.agent.v1.DaemonUpgrade
+ */
+export declare type DaemonUpgrade = Message<"bettercompute.agent.v1.DaemonUpgrade"> & {
+  /**
+   * An encoded DaemonRelease.
+   *
+   * @generated from field: bytes release = 1;
+   */
+  release: Uint8Array;
+
+  /**
+   * By one of the pinned release keys; no chain.
+   *
+   * @generated from field: bettercompute.common.v1.Signature signature = 2;
+   */
+  signature?: Signature | undefined;
+
+  /**
+   * Where the program is fetched; http or https, since its hash is signed.
+   *
+   * @generated from field: string url = 3;
+   */
+  url: string;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.DaemonUpgrade.
+ * Use `create(DaemonUpgradeSchema)` to create a new message.
+ */
+export declare const DaemonUpgradeSchema: GenMessage<DaemonUpgrade>;
+
+/**
+ * Answers daemon.upgrade: sent by the new program, in its first session.
+ *
+ * @generated from message bettercompute.agent.v1.DaemonUpgradeResult
+ */
+export declare type DaemonUpgradeResult = Message<"bettercompute.agent.v1.DaemonUpgradeResult"> & {
+  /**
+   * The program that took the command.
+   *
+   * @generated from field: string version_before = 1;
+   */
+  versionBefore: string;
+
+  /**
+   * The one that runs now.
+   *
+   * @generated from field: string version_after = 2;
+   */
+  versionAfter: string;
+
+  /**
+   * Of its file.
+   *
+   * @generated from field: bytes sha256 = 3;
+   */
+  sha256: Uint8Array;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.DaemonUpgradeResult.
+ * Use `create(DaemonUpgradeResultSchema)` to create a new message.
+ */
+export declare const DaemonUpgradeResultSchema: GenMessage<DaemonUpgradeResult>;
+
+/**
  * Bulk data never rides the session: the log goes to upload_url (BND-006).
  *
  * @generated from message bettercompute.agent.v1.LogsCollect
