@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
 import type { ControlPlanePins } from '../pki/enroll/index.ts';
+import { listenAddressForm, parseListenAddress } from './imds/address.ts';
 import { isUnitName } from './kinds/program.ts';
 import { siteSection } from './site/config.ts';
 import { readIfPresent } from './state/files.ts';
@@ -33,6 +34,12 @@ const schema = z.strictObject({
           .string()
           .refine(isReleaseKey, 'is no P-256 public key: base64 of its SPKI, as openssl pkey -pubout -outform DER | base64 -w0 writes it'),
       ),
+    })
+    .exactOptional(),
+  /** The metadata service for the instances of this machine (WID-040); without it nothing listens. */
+  imds: z
+    .strictObject({
+      listen: z.string().refine((text) => parseListenAddress(text) !== null, `must be ${listenAddressForm}`),
     })
     .exactOptional(),
   /** What a site agent does for the machines of its site; nothing to a daemon of another role. */

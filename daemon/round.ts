@@ -8,6 +8,7 @@ import { decodeSpec } from './agent/desired-state.ts';
 import { withoutPayload } from './agent/executor.ts';
 import type { AgentLog } from './agent/log.ts';
 import { renewsAt } from './agent/renewal.ts';
+import { questionPortsOf } from './broker/question-client.ts';
 import type { DaemonConfig } from './config.ts';
 import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
 import type { UpgradePorts } from './kinds/daemon-upgrade.ts';
@@ -17,7 +18,7 @@ import { systemdReboot } from './kinds/reboot.ts';
 import { openLeavesFile } from './quorum/leaves-file.ts';
 import { type QuorumStores, restoreClaims } from './quorum/quorum-state.ts';
 import { openUnbatchedFile } from './quorum/unbatched-file.ts';
-import { secretClientOf } from './secrets/client.ts';
+import { SecretClient } from './secrets/client.ts';
 import type { SecretPort } from './secrets/port.ts';
 import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import type { CrashHook } from './state/crash-points.ts';
@@ -33,6 +34,7 @@ import { openStatusFile, type StatusContent, type StatusSink } from './state/sta
 import type { SessionTiming } from './transport/session-stream.ts';
 import { createServerClock } from './trust/server-clock.ts';
 import { daemonVersion } from './version.ts';
+import { WorkloadTokenClient } from './workload/token-client.ts';
 
 export interface DaemonOptions {
   readonly dataDir: string;
@@ -75,6 +77,7 @@ export type RoundEnd = Awaited<Agent['ended']> | { readonly kind: 'restart' };
 export interface Round {
   readonly agent: Agent;
   readonly status: StatusSink;
+  readonly workloadTokens: WorkloadTokenClient;
   readonly ended: Promise<RoundEnd>;
   close(graceMs: number): Promise<void>;
 }
@@ -110,7 +113,8 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       kept.closeAccess();
       await lock.release();
     };
-    return { agent, status: kept.status, ended: Promise.race([agent.ended, restarted]), close: closeOnce(close) };
+    const ended = Promise.race([agent.ended, restarted]);
+    return { agent, status: kept.status, workloadTokens: kept.workloadTokens, ended, close: closeOnce(close) };
   } catch (error) {
     await lock.release();
     throw error;
@@ -133,9 +137,10 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   });
   const quorum = await openQuorumStores({ dataDir, log, crash }, { journal, floorMs });
   const identity = identityFileStore(dataDir, stored);
-  const secrets = secretClientOf({ identity, clock });
-  const carried = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId, secrets });
-  return { identity, marks, journal, quorum, clock, status, secrets, ...carried };
+  const ports = questionPortsOf({ identity, clock });
+  const brokers = { secrets: new SecretClient(ports), workloadTokens: new WorkloadTokenClient(ports) };
+  const carried = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId, secrets: brokers.secrets });
+  return { identity, marks, journal, quorum, clock, status, ...brokers, ...carried };
 }
 
 interface CarriedSpec {

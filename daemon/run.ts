@@ -12,12 +12,15 @@ import { minute, second, showInstant } from '../domain/time.ts';
 import { parseCertificate } from '../pki/x509/index.ts';
 import { type DaemonOptions, openRound, type Round } from './round.ts';
 import { type Identity, identityPath } from './state/identity.ts';
+import type { IssuedToken, TokenOrder } from './workload/token-client.ts';
 
 export type { DaemonOptions } from './round.ts';
 
 export interface RunningDaemon {
   /** Whether a session is welcomed now. */
   isConnected(): boolean;
+  /** Over the session that there is or that comes next. @throws as QuestionClient.ask */
+  readonly askWorkloadToken: (order: TokenOrder, signal: AbortSignal) => Promise<IssuedToken>;
   stop(): Promise<void>;
 }
 
@@ -46,6 +49,7 @@ export async function startDaemon(options: DaemonOptions): Promise<RunningDaemon
     .then(() => round.close(stopGraceMs));
   return {
     isConnected: () => round.agent.link.current !== undefined,
+    askWorkloadToken: (order, signal) => round.workloadTokens.ask(order, signal),
     async stop() {
       stopped.abort();
       await round.close(stopGraceMs);

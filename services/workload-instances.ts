@@ -4,6 +4,7 @@
  */
 import { ControlError } from '../domain/errors.ts';
 import { minute } from '../domain/time.ts';
+import { workloadLimits } from '../domain/workload/limits.ts';
 import { type Executor, instant } from '../drizzle/client.ts';
 import { isWorkloadId, workloadSubject } from '../pki/workload/index.ts';
 
@@ -46,9 +47,6 @@ export const endInstance = async (
   now: number,
 ): Promise<boolean> => isWorkloadId(instanceId) && (await db.query(end, [instanceId, nodeId, instant(now)])).length > 0;
 
-/** Of one instance: enough for a metadata service that renews early, too few to make a signing oracle of it. */
-export const tokensPerMinute = 30;
-
 /** One statement: the placement holds and the minute has room, or nothing is counted. */
 const admit = {
   name: 'workload-instance-admit',
@@ -78,7 +76,13 @@ export async function admitTokenRequest(
   { instanceId, nodeId }: Omit<InstancePlacement, 'tenantId'>,
   now: number,
 ): Promise<Admission> {
-  const [row] = await db.query<{ tenantId: string }>(admit, [instanceId, nodeId, instant(now - minute), instant(now), tokensPerMinute]);
+  const [row] = await db.query<{ tenantId: string }>(admit, [
+    instanceId,
+    nodeId,
+    instant(now - minute),
+    instant(now),
+    workloadLimits.tokensPerMinute,
+  ]);
   if (row !== undefined) return { kind: 'admitted', tenantId: row.tenantId };
   return { kind: (await isPlaced(db, { instanceId, nodeId })) ? 'rate-limited' : 'not-bound' };
 }

@@ -22,6 +22,7 @@ import type { SpecStore } from '../state/spec-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
 import { heldTrustOf, judgeOfferedTrust, type QuorumRefused, type TrustOffer } from '../trust/offered-trust.ts';
 import type { ServerClock } from '../trust/server-clock.ts';
+import type { WorkloadTokenClient } from '../workload/token-client.ts';
 import type { AdmissionState, AdmittedCommand } from './admission.ts';
 import { Executor } from './executor.ts';
 import type { AgentLog } from './log.ts';
@@ -38,6 +39,8 @@ export interface AgentPorts {
   readonly handlers: KindHandlers;
   /** What handlers ask for secrets; absent where none does. */
   readonly secrets?: SecretClient;
+  /** What the metadata service asks for tokens of instances; absent where nothing runs instances. */
+  readonly workloadTokens?: WorkloadTokenClient;
   readonly status: StatusSink;
   readonly log: AgentLog;
   readonly crash: CrashHook;
@@ -96,6 +99,9 @@ export class AgentState {
   }
   get secrets(): SecretClient | undefined {
     return this.#ports.secrets;
+  }
+  get workloadTokens(): WorkloadTokenClient | undefined {
+    return this.#ports.workloadTokens;
   }
   get capabilities(): readonly string[] {
     return Object.keys(this.#ports.handlers).sort();

@@ -174,12 +174,14 @@ export class Link {
       nextDialAtMs: null,
     });
     state.secrets?.onWelcomed(session);
+    state.workloadTokens?.onWelcomed(session);
     if (former !== undefined && former !== session) this.#streams.get(former)?.close();
   }
 
   #ended(session: AgentSession, error: ControlError | null): void {
     this.#streams.delete(session);
     this.#ports.state.secrets?.onEnded(session);
+    this.#ports.state.workloadTokens?.onEnded(session);
     if (this.#current !== session) return;
     this.#current = undefined;
     if (error === null || this.#isStopped) return;

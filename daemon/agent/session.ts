@@ -17,6 +17,7 @@ import {
   type ServerFrame,
   type SignedTrustBundle,
   type Welcome,
+  type WorkloadTokenRequest,
 } from '../../proto/index.ts';
 import { reasonOf } from '../reason.ts';
 import type { SessionStream } from '../transport/session-stream.ts';
@@ -67,8 +68,7 @@ export class AgentSession {
     drain: (order) => this.#onDrain(order),
     revocation: (notice) => this.#onRevocation(notice),
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
-    // Nobody on this machine asks for one: an answer to nothing is passed over.
-    workloadTokenResponse: () => undefined,
+    workloadTokenResponse: (response) => this.#state.workloadTokens?.onResponse(this, response),
     secretResponse: (response) => this.#state.secrets?.onResponse(this, response),
   };
   #stream: SessionStream | undefined;
@@ -281,6 +281,11 @@ export class AgentSession {
   /** False when the stream takes nothing more. */
   sendSecretRequest(value: SecretRequest): boolean {
     return this.#send({ frame: { case: 'secretRequest', value } });
+  }
+
+  /** False when the stream takes nothing more. */
+  sendWorkloadTokenRequest(value: WorkloadTokenRequest): boolean {
+    return this.#send({ frame: { case: 'workloadTokenRequest', value } });
   }
 
   /** The beat of the stream; results whose receipt is late go out with it, and a status report that is due. */

@@ -9,6 +9,8 @@ import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
 import type { AgentLog } from '../agent/log.ts';
 import { type DaemonConfig, readDaemonConfig, underPins } from '../config.ts';
+import { listenAddressForm, parseListenAddress } from '../imds/address.ts';
+import { type MetadataService, type MetadataSettings, metadataSettings, openMetadataService } from '../imds/index.ts';
 import type { UpgradePorts } from '../kinds/daemon-upgrade.ts';
 import { type RunningDaemon, startDaemon } from '../run.ts';
 import { openSiteAgent, type SiteAgentProcess } from '../site/index.ts';
@@ -28,16 +30,26 @@ interface RunFlags extends CommonFlags {
   readonly demonstrationOnlyRootOverlapMs?: number;
   readonly metricsPort?: number;
   readonly metricsHost: string;
+  readonly imdsListen?: string;
+  readonly fakehwInstances?: string;
 }
 
 export function registerRun(program: Command): void {
   const command = withFlags(program.command('run'))
+    .addOption(
+      new Option(
+        '--imds-listen <address:port>',
+        'serve identity tokens to the instances of this machine here; goes before imds.listen of the configuration',
+      ).argParser(listenAddress),
+    )
+    .option('--fakehw-instances <file>', 'for tests and development, not real hardware: the instances that this machine pretends to run')
     .description('Stay connected, judge commands by their signatures and run what may run')
     .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
   examples(command, [
     'bcd run',
     'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json',
     'bcd run --data-dir ./node-1 --simulate-reboot --metrics-port 0',
+    'bcd run --imds-listen 127.0.0.1:8089 --fakehw-instances ./instances.json',
   ]);
 }
 
@@ -93,13 +105,14 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
     z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
     env,
   );
-  const owner = await readDaemonConfig(flags.config ?? join(flags.dataDir, 'config.json'), { mustExist: flags.config !== undefined });
-  const config = flags.pins === undefined ? owner : underPins(owner, parsePinsFile(await readPins(flags.pins)), flags.pins);
+  const config = await configOf(flags);
   const { watchEnds, upgrade } = await upgradeOf(flags, { config, log, end });
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
-  const site = await siteOf(flags.dataDir, { config, log });
+  const role = (await findIdentity(flags.dataDir).catch(() => undefined))?.identity.role;
+  const metadata = metadataSettings({ listen: flags.imdsListen ?? config.imds?.listen, fakehwInstances: flags.fakehwInstances, role });
+  const site = await siteOf(role, { dataDir: flags.dataDir, config, log });
   const daemon = await startDaemon({
     dataDir: flags.dataDir,
     config,
@@ -114,14 +127,39 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
     await site?.close();
     throw error;
   });
-  const metrics =
-    flags.metricsPort === undefined ? undefined : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
+  const servers = await serversOf(daemon, { flags, metadata, log }).catch(async (error: unknown) => {
+    await daemon.stop();
+    await site?.close();
+    throw error;
+  });
   return {
-    addresses: { ...site?.addresses, ...(metrics === undefined ? {} : { metrics: metrics.address }) },
+    addresses: { ...site?.addresses, ...servers.addresses },
     async stop() {
       watchEnds();
       await daemon.stop();
       await site?.close();
+      await servers.close();
+    },
+  };
+}
+
+/** What the owner's file says, under the pins of the flags. */
+async function configOf({ config, dataDir, pins }: RunFlags): Promise<DaemonConfig> {
+  const owner = await readDaemonConfig(config ?? join(dataDir, 'config.json'), { mustExist: config !== undefined });
+  return pins === undefined ? owner : underPins(owner, parsePinsFile(await readPins(pins)), pins);
+}
+
+/** What listens beside a daemon that runs. */
+async function serversOf(
+  daemon: RunningDaemon,
+  { flags, metadata, log }: { readonly flags: RunFlags; readonly metadata: MetadataSettings | null; readonly log: AgentLog },
+): Promise<MetadataService> {
+  const imds = metadata === null ? null : await openMetadataService(metadata, { ask: daemon.askWorkloadToken, log });
+  const metrics = flags.metricsPort === undefined ? null : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
+  return {
+    addresses: { ...imds?.addresses, ...(metrics === null ? {} : { metrics: metrics.address }) },
+    async close() {
+      await imds?.close();
       await metrics?.close();
     },
   };
@@ -141,8 +179,10 @@ async function upgradeOf(
 }
 
 /** null for a machine of its own. Who has not joined is nothing yet; the daemon itself says what is missing. */
-async function siteOf(dataDir: string, { config, log }: { config: DaemonConfig; log: AgentLog }): Promise<SiteAgentProcess | null> {
-  const role = (await findIdentity(dataDir).catch(() => undefined))?.identity.role;
+async function siteOf(
+  role: Identity['role'] | undefined,
+  { dataDir, config, log }: { dataDir: string; config: DaemonConfig; log: AgentLog },
+): Promise<SiteAgentProcess | null> {
   if (role === 'site') return openSiteAgent({ dataDir, config, log });
   if (config.site !== undefined) log.warn({ role }, 'the section site of the configuration is for site agents, and this is none');
   return null;
@@ -159,6 +199,11 @@ function serveMetrics(daemon: RunningDaemon, at: { host: string; port: number })
 function whole(value: string): number {
   if (!/^[1-9]\d{0,8}$/.test(value)) throw new InvalidArgumentError('It must be a whole number of milliseconds above 0.');
   return Number(value);
+}
+
+function listenAddress(value: string): string {
+  if (parseListenAddress(value) === null) throw new InvalidArgumentError(`It must be ${listenAddressForm}.`);
+  return value;
 }
 
 function port(value: string): number {

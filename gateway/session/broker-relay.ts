@@ -10,6 +10,7 @@ import type { ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import type { SecretError } from '../../domain/secrets/errors.ts';
 import type { WorkloadError } from '../../domain/workload/errors.ts';
+import { workloadLimits } from '../../domain/workload/limits.ts';
 import {
   type AgentFrame,
   decodeMessage,
@@ -37,7 +38,7 @@ export type BrokerQuestion = Extract<AgentFrame['frame'], { case: 'workloadToken
 type QuestionCase = BrokerQuestion['case'];
 
 export const relayLimits = Object.freeze({
-  workloadTokenRequest: { perSession: 4, inAll: 256 },
+  workloadTokenRequest: { perSession: workloadLimits.underWayPerSession, inAll: 256 },
   // A site agent asks for the machines of its whole site.
   secretRequest: { perSession: 64, inAll: 512 },
 });

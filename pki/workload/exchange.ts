@@ -39,6 +39,9 @@ const boxType = 'bcworkload+jwe';
 const what = 'workload token request';
 const audiencePattern = /^[\x21-\x7e]{0,256}$/;
 
+/** Whether a question may name this audience; empty is the issuer's default. */
+export const isTokenAudience = (text: string): boolean => audiencePattern.test(text);
+
 /** What a host keeps until its answer comes. */
 export interface PendingWorkloadToken {
   readonly request: WorkloadTokenRequest;
@@ -103,7 +106,7 @@ export function openWorkloadTokenRequest(bytes: Uint8Array, { nodeKey }: { reado
 function assertQuestion(question: WorkloadQuestion): void {
   assertQuestionIds(question, what);
   if (!isWorkloadId(question.instanceId)) throw malformedQuestion(what, { field: 'instance_id', why: 'is no instance id' });
-  if (!audiencePattern.test(question.audience))
+  if (!isTokenAudience(question.audience))
     throw malformedQuestion(what, { field: 'audience', why: 'is not at most 256 printable characters' });
 }
 

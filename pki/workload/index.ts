@@ -16,6 +16,7 @@ export { type ClaimValue, isWorkloadId, type WorkloadTokenOrder, workloadSubject
 export { type DiscoveryDocument, documentHeaders } from './documents.ts';
 export {
   createWorkloadTokenRequest,
+  isTokenAudience,
   openWorkloadTokenRequest,
   openWorkloadTokenResponse,
   type PendingWorkloadToken,

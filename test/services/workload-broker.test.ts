@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { decodeJwt } from 'jose';
 import { day, minute } from '../../domain/time.ts';
+import { workloadLimits } from '../../domain/workload/limits.ts';
 import { createWorkloadTokenRequest, openWorkloadTokenResponse, type PendingWorkloadToken } from '../../pki/workload/index.ts';
 import { signerFromPrivateKey } from '../../pki/x509/index.ts';
 import {
@@ -14,7 +15,7 @@ import {
 import { createGatewayServices } from '../../services/gateway-services.ts';
 import { revokeNode } from '../../services/revocation.ts';
 import { brokerWorkloadToken, type WorkloadBrokerOptions } from '../../services/workload-broker.ts';
-import { admitTokenRequest, endInstance, placeInstance, tokensPerMinute } from '../../services/workload-instances.ts';
+import { admitTokenRequest, endInstance, placeInstance } from '../../services/workload-instances.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer, type WorkloadSettings } from '../../services/workload-keys.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { type EnrolledNode, enrol, newKey, recordingLog, refused, t0, testBundle, trustDomain } from './support.ts';
@@ -106,11 +107,13 @@ describe('the broker of workload tokens', () => {
 
   it('WID-036 WID-041 rate-limited: more tokens for one instance than a minute has room for, whatever replica is asked', async () => {
     const asked = { instanceId: 'i-1', nodeId: host.id };
-    const all = await Promise.all(Array.from({ length: tokensPerMinute + 5 }, () => admitTokenRequest(used.db, asked, t0)));
-    assert.equal(all.filter(({ kind }) => kind === 'admitted').length, tokensPerMinute);
+    const all = await Promise.all(Array.from({ length: workloadLimits.tokensPerMinute + 5 }, () => admitTokenRequest(used.db, asked, t0)));
+    assert.equal(all.filter(({ kind }) => kind === 'admitted').length, workloadLimits.tokensPerMinute);
     assert.equal((await admitTokenRequest(used.db, asked, t0 + minute - 1)).kind, 'rate-limited');
     assert.equal((await admitTokenRequest(used.db, asked, t0 + minute)).kind, 'admitted');
-    await used.db.query({ text: 'update workload_instances set window_start = clock_timestamp(), window_tokens = $1' }, [tokensPerMinute]);
+    await used.db.query({ text: 'update workload_instances set window_start = clock_timestamp(), window_tokens = $1' }, [
+      workloadLimits.tokensPerMinute,
+    ]);
     assert.equal(await wordOf(await ask()), 'rate-limited');
   });
 

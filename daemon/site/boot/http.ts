@@ -12,9 +12,10 @@
  * bounded; a request reads files of one folder and changes nothing but what /v1/assert notes.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { ControlError, codeOf, errorTable, isControlError } from '../../../domain/errors.ts';
+import { ControlError, codeOf } from '../../../domain/errors.ts';
 import { normaliseMac } from '../../../domain/metal/identity.ts';
 import { minute, second } from '../../../domain/time.ts';
+import { sendProblem } from '../../http-problem.ts';
 import type { ArtefactFolder } from './artefacts.ts';
 import { assertionType, assertPath, assertRequestMaxBytes, parseAssertRequest } from './assert-request.ts';
 import { deliver } from './deliver.ts';
@@ -84,19 +85,8 @@ async function answer(exchange: Omit<Exchange, 'words' | 'query'>): Promise<void
   } catch (error) {
     if (response.headersSent) throw error;
     if (codeOf(error) === 'INTERNAL') ports.log.error({ err: error, path }, 'the boot server failed');
-    problem(response, error);
+    sendProblem(response, error, { server: 'the boot server' });
   }
-}
-
-/** One line for a person at a console, and JSON for the ramdisk. A cause never goes out. */
-function problem(response: ServerResponse, error: unknown): void {
-  const code = codeOf(error);
-  const message = isControlError(error) && code !== 'INTERNAL' ? error.message : 'the request failed by a fault of the boot server';
-  const body = Buffer.from(`${JSON.stringify({ code, message, details: isControlError(error) ? error.details : {} })}\n`);
-  // What was not read of the request would stand before the next one.
-  response
-    .writeHead(errorTable[code].http, { 'content-type': 'application/problem+json', 'content-length': body.length, connection: 'close' })
-    .end(body);
 }
 
 function send({ request, response }: Exchange, body: Uint8Array | string, type: string): void {
