@@ -1,5 +1,5 @@
 /** What a site agent is set to do for the machines of its site: the section `site` of bcd's configuration (daemon/config.ts). */
-import { isIP } from 'node:net';
+import { isIP, isIPv4 } from 'node:net';
 import { z } from 'zod';
 import { problemOfKernelArgs } from '../../domain/metal/cmdline.ts';
 import { parseAllowRule } from './proxy/allow.ts';
@@ -24,7 +24,20 @@ const loaders = z
   })
   .default({});
 
-const boot = z.strictObject({
+const ipv4 = z.string().refine((text) => isIPv4(text), 'must be an IPv4 address');
+
+const proxyDhcp = z.strictObject({
+  /** Ours on the provisioning network: answers go out there, and name it as TFTP server. By default `host`, where that is an address. */
+  address: ipv4.optional(),
+  /** Of DHCP servers, of boot servers and of clients: others are for tests, for no firmware asks anywhere else. */
+  port: port.default(67),
+  bootServerPort: port.default(4_011),
+  clientPort: port.default(68),
+  /** Where clients without an address are answered. */
+  broadcast: ipv4.default('255.255.255.255'),
+});
+
+const bootFields = z.strictObject({
   /** The name or address that machines reach the boot server by; it stands in the scripts. */
   host: hostName,
   /** Where it listens; by default on every address. */
@@ -35,6 +48,8 @@ const boot = z.strictObject({
   /** Of the loaders, kernels, initramfs and images. */
   folder: z.string().startsWith('/', 'must be an absolute path'),
   loaders,
+  /** Beside the site's own DHCP server, names loader and script to the machines that a run waits for. Without it the site's server must. */
+  proxyDhcp: proxyDhcp.optional(),
   /** What a machine is told that nobody said anything about: wait, or boot the disk. */
   defaultAnswer: z.enum(['hold', 'local']).default('hold'),
   /** Goes onto the kernel's line of every machine of the site: its console. */
@@ -45,6 +60,16 @@ const boot = z.strictObject({
       const problem = problemOfKernelArgs(text);
       if (problem !== null) context.addIssue({ code: 'custom', message: problem });
     }),
+});
+
+/** Firmware that is offered what cannot be had goes to its disk. */
+const boot = bootFields.superRefine(({ host, tftpPort, loaders: named, proxyDhcp: proxy }, context) => {
+  if (proxy === undefined) return;
+  const problem = (path: string[], message: string): void => context.addIssue({ code: 'custom', path, message });
+  if (proxy.address === undefined && !isIPv4(host))
+    problem(['proxyDhcp', 'address'], `is needed: host is ${host}, and clients are told an IPv4 address`);
+  if (tftpPort === undefined) problem(['tftpPort'], 'is needed with proxyDhcp: firmware loads over TFTP, from port 69');
+  if (Object.values(named).every((name) => name === undefined)) problem(['loaders'], 'at least one is needed with proxyDhcp');
 });
 
 export const siteSection = z.strictObject({

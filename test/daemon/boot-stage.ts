@@ -26,7 +26,11 @@ export interface LogLine {
   readonly message: string;
 }
 
-export async function bootStage(deployment: TestDeployment, over: Record<string, unknown> = {}) {
+export async function bootStage(
+  deployment: TestDeployment,
+  over: Record<string, unknown> = {},
+  onLog: (line: LogLine) => void = () => undefined,
+) {
   const folder = scratchFolder();
   const artefacts = join(folder, 'artefacts');
   await mkdir(artefacts);
@@ -38,7 +42,11 @@ export async function bootStage(deployment: TestDeployment, over: Record<string,
     now: 1_800_000_000_000,
   });
   const log: LogLine[] = [];
-  const write = (level: string) => (facts: Record<string, unknown>, message: string) => void log.push({ level, facts, message });
+  const write = (level: string) => (facts: Record<string, unknown>, message: string) => {
+    const line = { level, facts, message };
+    log.push(line);
+    onLog(line);
+  };
   const state = { now: 1_800_000_000_000, secret: token as Uint8Array | null };
   const asked: (SecretBinding & { ref: string })[] = [];
   const refusals: string[] = [];

@@ -1,9 +1,12 @@
 /** What a site agent reads from whoever is on its provisioning network, and from commands that a hostile control plane made. */
 import { encodeAssertRequest, parseAssertRequest } from '../../daemon/site/boot/assert-request.ts';
+import { encodeProxyAnswer, parseDhcp } from '../../daemon/site/boot/dhcp-packets.ts';
+import { proxyAnswer } from '../../daemon/site/boot/proxy-answer.ts';
 import { parseRange } from '../../daemon/site/boot/range.ts';
 import { agree, parseTftp } from '../../daemon/site/boot/tftp-packets.ts';
 import { judgeTarget, parseAllowRule } from '../../daemon/site/proxy/allow.ts';
 import { encodeBootCmdline, parseBootCmdline } from '../../domain/metal/cmdline.ts';
+import { caughtPackets, clientPacket } from '../daemon/dhcp-packets.ts';
 import type { Target } from './engine.ts';
 import { mutateJson } from './mutate-text.ts';
 import { bytesOf, mutatorsOf, textOf } from './world.ts';
@@ -57,6 +60,17 @@ export function siteTargets(): Target[] {
       run: (input) => {
         const read = parseTftp(input);
         if (read.kind === 'read') agree(read.options, 1_000);
+      },
+    },
+    {
+      name: 'dhcp',
+      maxBytes: 1_600,
+      seeds: [...Object.values(caughtPackets), clientPacket({ messageType: 3, client: '10.0.0.9' })],
+      mutators: mutatorsOf(1_600),
+      run: (input) => {
+        const request = parseDhcp(input);
+        const answer = proxyAnswer(request, { loaders: { bios: 'undionly.kpxe' }, scriptUrl: 'http://10.0.0.1:8081/ipxe/m' });
+        if (answer.kind === 'file') encodeProxyAnswer(request, { server: '10.0.0.1', file: answer.file });
       },
     },
     {

@@ -9,18 +9,21 @@ import { encodeBootCmdline } from '../../../domain/metal/cmdline.ts';
 import { encodePinsFile } from '../../../pki/enroll/index.ts';
 import { reasonOf } from '../../reason.ts';
 import type { Identity } from '../../state/identity.ts';
-import { answerFor, type BootAnswer } from './answers.ts';
+import { type Asked, answerFor, type BootAnswer } from './answers.ts';
 import type { AssertRequest } from './assert-request.ts';
 import { type AssertionVerdict, judgeAssertion, signAssertion, usedBy } from './assertion.ts';
 import { type CleanUp, cleanedUp, preparedWith, seenOfRun, type WantedEntry } from './entry-changes.ts';
 import { type BootEntry, standingEntry } from './machine-record.ts';
 import type { BootPorts } from './ports.ts';
+import { isWantedOnNetwork } from './proxy-answer.ts';
 import { scriptFor, scriptPath } from './script.ts';
 import { createTokens, getAgent, type Tokens, tokenDigest } from './tokens.ts';
 
 export interface BootDesk {
   /** What the machine with this address is told. */
   answer(macAddress: string): BootAnswer;
+  /** Whether the network has something for it, be it the word to wait; false for strangers and for who may boot its disk. */
+  isWanted(macAddress: string): boolean;
   /** What iPXE of this address is to run. Never throws for a reason of the control plane: the machine waits then. */
   script(macAddress: string): Promise<string>;
   /** The checksums under which a file of this name is handed out: those of entries whose time is not over. */
@@ -50,12 +53,15 @@ export const uefiPath = (macAddress: string): string => `/uefi/${macAddress}/boo
 export function createBootDesk(ports: BootPorts): BootDesk {
   const { config, store, artefacts, now } = ports;
   const tokens = createTokens(ports.agent);
-  const answer = (macAddress: string): BootAnswer => {
-    const asked = { record: store.findByMac(macAddress), recordsDamaged: store.damaged.size > 0, defaultAnswer: config.defaultAnswer };
-    return answerFor(asked, now());
-  };
+  const askedOf = (macAddress: string): Asked => ({
+    record: store.findByMac(macAddress),
+    recordsDamaged: store.damaged.size > 0,
+    defaultAnswer: config.defaultAnswer,
+  });
+  const answer = (macAddress: string): BootAnswer => answerFor(askedOf(macAddress), now());
   return {
     answer,
+    isWanted: (macAddress) => isWantedOnNetwork(askedOf(macAddress), now()),
     script: (macAddress) => scriptOf(ports, { told: answer(macAddress), macAddress, tokens }),
     vouchedFor(name) {
       const entries = [...store.all()].map(standingEntry).filter((entry) => entry !== undefined && now() < entry.expiresAtMs);

@@ -12,9 +12,9 @@
  * and speak with their addresses: so a token counts once, a second key with it is refused and said (M68), and the ramdisk is
  * believed for what it proves to the control plane, never for having been booted from here.
  *
- * What it does not do: DHCP (the site's own server names the loader and, to iPXE, the script), HTTPS (iPXE as distributed has none), choosing what a machine should boot (commands do), keeping
- * a machine off its disk while this agent is down: firmware falls back by itself, which is why a run sets the boot target of
- * its controller too.
+ * What it does not do: give addresses (the site's own DHCP server does; beside it, where the owner says so, proxy-dhcp.ts names loader and
+ * script), HTTPS (iPXE as distributed has none), choosing what a machine should boot (commands do), keeping a machine off its disk
+ * while this agent is down: firmware falls back by itself, which is why a run sets the boot target of its controller too.
  */
 import type { Server } from 'node:http';
 import { isIP } from 'node:net';
@@ -25,6 +25,7 @@ import { openArtefactFolder } from './artefacts.ts';
 import { type BootDesk, createBootDesk } from './desk.ts';
 import { createBootHttp } from './http.ts';
 import type { BootPorts, SiteAgent } from './ports.ts';
+import { listenProxyDhcp } from './proxy-dhcp.ts';
 import { openBootStore } from './store.ts';
 import { listenTftp } from './tftp.ts';
 
@@ -68,25 +69,36 @@ export async function createBootServer({ config, stateFolder, wallMs, log }: Boo
   const http = createBootHttp(ports, desk);
   const at = await listenOn(http, { host: config.listen, port: config.httpPort, who: 'the boot server', setBy: 'site.boot.httpPort' });
   baseUrl = `http://${isIP(config.host) === 6 ? `[${config.host}]` : config.host}:${at.port}`;
-  const tftp =
-    config.tftpPort === undefined
-      ? null
-      : await listenTftp(ports, config.tftpPort).catch(async (error: unknown) => {
-          await closeHttp(http);
-          throw error;
-        });
-  log.info({ baseUrl, tftp: tftp?.address }, 'the boot server listens');
+  const beside: Beside[] = [];
+  const close = async (): Promise<void> => {
+    for (const one of beside.splice(0).toReversed()) await one.close();
+    await closeHttp(http);
+  };
+  try {
+    if (config.tftpPort !== undefined) beside.push(await listenTftp(ports, config.tftpPort));
+    if (config.proxyDhcp !== undefined) beside.push(await listenProxyDhcp(ports, desk, config.proxyDhcp));
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const addresses = Object.assign({ bootHttp: showAddress(at) }, ...beside.map((one) => one.addresses)) as Record<string, string>;
+  log.info({ baseUrl, ...addresses }, 'the boot server listens');
   return {
     desk,
     baseUrl,
-    addresses: { bootHttp: showAddress(at), ...(tftp === null ? {} : { bootTftp: tftp.address }) },
+    addresses,
     attach: (next) => void (agent = next),
     async close() {
-      await tftp?.close();
-      await closeHttp(http);
+      await close();
       await store.close();
     },
   };
+}
+
+/** What listens beside HTTP. */
+interface Beside {
+  readonly addresses: Readonly<Record<string, string>>;
+  close(): Promise<void>;
 }
 
 function closeHttp(server: Server): Promise<void> {

@@ -5,13 +5,12 @@
  * Threat: anybody can ask in another's name, and UDP answers to whom it names. So an answer is one packet of a frame's size at a
  * time, repeated a few times; transfers are bounded, in all and for each address; what is read is small and in memory.
  */
-import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
-import { isIP } from 'node:net';
+import type { RemoteInfo, Socket } from 'node:dgram';
 import { ControlError, codeOf } from '../../../domain/errors.ts';
-import { toPortError } from '../../../runtime/ports.ts';
 import { loaderMaxBytes } from './http.ts';
 import type { BootPorts } from './ports.ts';
 import { type Agreed, agree, dataPacket, errorPacket, optionsPacket, parseTftp, type TftpRequest, tftpErrors } from './tftp-packets.ts';
+import { boundUdp, type UdpPlace } from './udp.ts';
 
 const most = Object.freeze({ transfers: 128, ofOneAddress: 8, repeats: 5 });
 /** Block numbers have 16 bits; clients do not agree on what comes after the last. */
@@ -24,15 +23,15 @@ interface Transfer {
 }
 
 export interface TftpServer {
-  /** host:port */
-  readonly address: string;
+  /** bootTftp: host:port */
+  readonly addresses: Readonly<Record<string, string>>;
   close(): Promise<void>;
 }
 
 /** @throws PORT_TAKEN */
 export async function listenTftp(ports: BootPorts, port: number): Promise<TftpServer> {
   const { listen } = ports.config;
-  const socket = await bound({ host: listen, port });
+  const socket = await boundUdp(placeOf(listen, port));
   const transfers = new Set<Transfer>();
   socket.on('message', (bytes, from) => {
     const request = readRequest(bytes);
@@ -58,7 +57,7 @@ export async function listenTftp(ports: BootPorts, port: number): Promise<TftpSe
   socket.on('error', (err) => ports.log.error({ err }, 'the TFTP server failed'));
   const at = socket.address();
   return {
-    address: `${at.address}:${at.port}`,
+    addresses: { bootTftp: `${at.address}:${at.port}` },
     async close() {
       for (const { socket: own } of transfers) own?.close();
       await new Promise<void>((resolve) => socket.close(() => resolve()));
@@ -76,18 +75,7 @@ function readRequest(bytes: Uint8Array): (TftpRequest & { kind: 'read' | 'write'
   }
 }
 
-function bound({ host, port }: { host: string; port: number }): Promise<Socket> {
-  const socket = createSocket(isIP(host) === 6 ? 'udp6' : 'udp4');
-  return new Promise((resolve, reject) => {
-    const failed = (error: Error): void =>
-      reject(toPortError(error, { host, port, who: 'the TFTP server', setBy: 'site.boot.tftpPort' }) ?? error);
-    socket.once('error', failed);
-    socket.bind({ address: host, port }, () => {
-      socket.off('error', failed);
-      resolve(socket);
-    });
-  });
-}
+const placeOf = (host: string, port: number): UdpPlace => ({ host, port, who: 'the TFTP server', setBy: 'site.boot.tftpPort' });
 
 const reply = (socket: Socket, to: RemoteInfo, packet: Buffer): void => socket.send(packet, to.port, to.address, () => undefined);
 
@@ -104,7 +92,7 @@ async function serve(ports: BootPorts, { request, from, listen }: Asked): Promis
     throw new ControlError('UNSUPPORTED', 'the file has too many blocks: ask with a larger blksize, or over HTTP', {
       details: { reason: 'tftp-size' },
     });
-  const socket = await bound({ host: listen, port: 0 });
+  const socket = await boundUdp(placeOf(listen, 0));
   socket.on('error', (err) => ports.log.debug({ err }, 'a transfer over TFTP failed'));
   transfer(socket, { from, content, agreed });
   return socket;
