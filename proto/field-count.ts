@@ -21,25 +21,27 @@ function submessagesOf(schema: DescMessage): ReadonlyMap<number, DescMessage> {
 }
 
 /** Whether more fields than allowed stand in it. Bytes that are no message are left to the decoder: false. */
-export function holdsTooManyFields(schema: DescMessage, bytes: Uint8Array): boolean {
+export function holdsTooManyFields(schema: DescMessage, bytes: Uint8Array, most = maxMessageFields): boolean {
   // Two bytes make a field, so that nearly every message is judged by its length.
-  return bytes.length > 2 * maxMessageFields && new FieldCounter(bytes).count(schema, bytes.length) > maxMessageFields;
+  return bytes.length > 2 * most && new FieldCounter(bytes, most).count(schema, bytes.length) > most;
 }
 
 class FieldCounter {
   readonly #bytes: Uint8Array;
+  readonly #most: number;
   #at = 0;
   #count = 0;
   #depth = 0;
 
-  constructor(bytes: Uint8Array) {
+  constructor(bytes: Uint8Array, most: number) {
     this.#bytes = bytes;
+    this.#most = most;
   }
 
   /** Reads on to `end`, or until there are too many. */
   count(schema: DescMessage | undefined, end: number): number {
     const inner = schema === undefined ? undefined : submessagesOf(schema);
-    while (this.#at < end && this.#count <= maxMessageFields) {
+    while (this.#at < end && this.#count <= this.#most) {
       const tag = this.#varint();
       this.#count += 1;
       this.#skipValue(tag, inner?.get(Math.floor(tag / 8)), end);

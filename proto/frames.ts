@@ -23,11 +23,18 @@ function checkBound(name: string, size: number, bound: Bound): void {
   }
 }
 
+/** Of a message that legitimately has more fields than others. */
+export interface LongMessage {
+  readonly bound: Bound;
+  readonly maxFields: number;
+}
+
 /** @throws ProtocolError FRAME_TOO_LARGE above the bound, INVALID_FRAME when the bytes do not decode, or hold too many fields */
-export function decodeMessage<D extends DescMessage>(schema: D, bytes: Uint8Array, bound: Bound): MessageShape<D> {
+export function decodeMessage<D extends DescMessage>(schema: D, bytes: Uint8Array, limit: Bound | LongMessage): MessageShape<D> {
+  const { bound, maxFields } = typeof limit === 'string' ? { bound: limit, maxFields: maxMessageFields } : limit;
   checkBound(schema.name, bytes.length, bound);
-  if (holdsTooManyFields(schema, bytes))
-    throw new ProtocolError('INVALID_FRAME', `${schema.name} holds more than ${maxMessageFields} fields`);
+  if (holdsTooManyFields(schema, bytes, maxFields))
+    throw new ProtocolError('INVALID_FRAME', `${schema.name} holds more than ${maxFields} fields`);
   try {
     return fromBinary(schema, bytes);
   } catch (cause) {

@@ -12,7 +12,7 @@
  * whose memory is another's signs what that one likes.
  */
 import { createHash } from 'node:crypto';
-import { fromBinary, toBinary } from '@bufbuild/protobuf';
+import { toBinary } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { type EraseMethod, eraseMethods, isEraseMethod } from '../../domain/metal/erase.ts';
 import {
@@ -98,12 +98,16 @@ const malformed = (what: string, cause?: unknown): ControlError<'MALFORMED'> =>
     ...(cause === undefined ? {} : { cause }),
   });
 
+/** The samples of a storage server's disks are more fields than any frame has: 6,000 of them in all (disk-wipe.ts), six fields each. */
+const longEvidence = Object.freeze({ bound: 'commandResultPayload', maxFields: 40_960 });
+
 function decodeBody({ kind, body }: SignedMetalEvidence): EraseEvidence | DeployEvidence {
-  // By its length alone: the samples of a storage server's disks are more fields than any frame has.
   if (body.length > bounds.commandResultPayload)
     throw malformed(`has ${body.length} bytes, at most ${bounds.commandResultPayload} are read`);
   try {
-    return kind === 'erase' ? fromBinary(EraseEvidenceSchema, body) : fromBinary(DeployEvidenceSchema, body);
+    return kind === 'erase'
+      ? decodeMessage(EraseEvidenceSchema, body, longEvidence)
+      : decodeMessage(DeployEvidenceSchema, body, longEvidence);
   } catch (cause) {
     throw malformed(`is no ${kind} evidence`, cause);
   }
@@ -139,15 +143,16 @@ function assertSigner(leaf: Certificate, { nodeId, trustDomain: said }: EraseEvi
 /** Counts what is listed (M49, M50): a list of nothing proves nothing. */
 function shortcomingsOfErase({ disks }: EraseEvidence): string[] {
   if (disks.length === 0) return ['it lists no disk'];
+  const zeroDigest = zeroDigests();
   return disks.flatMap((one, index) =>
-    shortcomingsOfDisk(one).map((text) => `disk ${index + 1} (${one.disk?.serial || one.disk?.wwn || 'no serial'}): ${text}`),
+    shortcomingsOfDisk(one, zeroDigest).map((text) => `disk ${index + 1} (${one.disk?.serial || one.disk?.wwn || 'no serial'}): ${text}`),
   );
 }
 
-function shortcomingsOfDisk({ erased, method, samples, detail }: ErasedDisk): string[] {
+function shortcomingsOfDisk({ erased, method, samples, detail }: ErasedDisk, zeroDigest: ZeroDigest): string[] {
   if (!erased) return [`was not erased${detail === '' ? '' : `: ${detail}`}`];
   if (!isEraseMethod(method)) return [`${method === '' ? 'no method' : JSON.stringify(method.slice(0, 64))} is no erasure`];
-  const unproven = samples.filter((sample) => !provesErasure(method, sample)).length;
+  const unproven = samples.filter((sample) => !provesErasure(method, sample, zeroDigest)).length;
   return [
     ...(samples.length === 0 ? ['nothing was read back'] : []),
     ...(unproven > 0 ? [`${unproven} of ${samples.length} samples do not show that it was`] : []),
@@ -155,22 +160,31 @@ function shortcomingsOfDisk({ erased, method, samples, detail }: ErasedDisk): st
 }
 
 /** Computed from the digests again (domain/metal/erase.ts judgeSample): what was there is gone, and where the method leaves zeros, they are there. */
-function provesErasure(method: EraseMethod, { clean, length, beforeSha256: before, afterSha256: after }: SampledRange): boolean {
+function provesErasure(method: EraseMethod, sample: SampledRange, zeroDigest: ZeroDigest): boolean {
+  const { clean, length, beforeSha256: before, afterSha256: after } = sample;
   if (!clean || after.length !== 32) return false;
   const isZero = isSame(after, zeroDigest(length));
   if (before.length === 0) return isZero;
   return !isSame(before, after) && (eraseMethods[method].leaves === 'changed' || isZero);
 }
 
-const largestSample = 2 ** 20;
-const zeroDigests = new Map<number, Buffer>();
+const largestSample = 64 * 1024;
+/** Samples are as long as 4 KiB or a block: a machine has disks of few block sizes, and each length costs a hash of so many bytes. */
+const mostLengths = 8;
 
-/** Empty for a length that no sample has. */
-function zeroDigest(length: number): Buffer {
-  if (length === 0 || length > largestSample) return Buffer.alloc(0);
-  const known = zeroDigests.get(length) ?? createHash('sha256').update(Buffer.alloc(length)).digest();
-  if (zeroDigests.size < 16) zeroDigests.set(length, known);
-  return known;
+type ZeroDigest = (length: number) => Buffer;
+
+/** For one document. Empty for a length that no sample has, and for more lengths than the disks of a machine have. */
+function zeroDigests(): ZeroDigest {
+  const known = new Map<number, Buffer>();
+  return (length) => {
+    const found = known.get(length);
+    if (found !== undefined) return found;
+    if (length === 0 || length > largestSample || known.size === mostLengths) return Buffer.alloc(0);
+    const digest = createHash('sha256').update(Buffer.alloc(length)).digest();
+    known.set(length, digest);
+    return digest;
+  };
 }
 
 const isSame = (a: Uint8Array, b: Uint8Array): boolean => a.length > 0 && Buffer.from(a).equals(b);

@@ -27,10 +27,10 @@ const skewMs = minute;
 export const discovery: Attestor = {
   roles: ['ramdisk'],
   async judge(asked, options) {
-    const { body, signature } = decodeEvidence(asked); //                 1. an assertion and its signature
+    const { body, signature } = readDiscoveryEvidence(asked.request.evidence); // 1. an assertion and its signature
     const agent = await assertSiteAgent(signature, options); //           2. by a site agent of this deployment, now
     verifyEnvelope({ signature, purpose: 'discovery', parts: [body], key: agent.leaf.spki }); // 3. which signed exactly this
-    const said = decodeAssertion(body);
+    const said = readAssertion(body);
     assertSaid(said, { asked, agent, options }); //                       4. here, now, for this key
     await assertOfItsSite(said, agent, options); //                       5. of a machine of its own site
     return {
@@ -45,7 +45,8 @@ export const discovery: Attestor = {
 const badEvidence = (message: string, cause?: unknown): ControlError =>
   new ControlError('MALFORMED', message, { details: { reason: 'evidence' }, ...(cause === undefined ? {} : { cause }) });
 
-function decodeEvidence({ request: { evidence } }: Asked): { readonly body: Uint8Array; readonly signature: Signature } {
+/** @throws MALFORMED for bytes that are none, or are not signed */
+export function readDiscoveryEvidence(evidence: Uint8Array): { readonly body: Uint8Array; readonly signature: Signature } {
   try {
     const { body, signature } = decodeMessage(site.SignedDiscoveryAssertionSchema, evidence, 'renewRequest');
     if (signature !== undefined) return { body, signature };
@@ -55,7 +56,8 @@ function decodeEvidence({ request: { evidence } }: Asked): { readonly body: Uint
   throw badEvidence('the assertion is not signed');
 }
 
-function decodeAssertion(body: Uint8Array): site.DiscoveryAssertion {
+/** @throws MALFORMED */
+export function readAssertion(body: Uint8Array): site.DiscoveryAssertion {
   try {
     return decodeMessage(site.DiscoveryAssertionSchema, body, 'renewRequest');
   } catch (cause) {

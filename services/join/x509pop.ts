@@ -30,7 +30,7 @@ export const popGraceMs = 7 * day;
 export const x509pop: Attestor = {
   roles: ['node', 'site'],
   async judge(asked, options) {
-    const { chain, proof } = decodeEvidence(asked); //                    1. a chain and a proof
+    const { chain, proof } = readPopEvidence(asked.request.evidence); //   1. a chain and a proof
     const leaf = verifyLeaf(chain, options); //                           2. issued under the node CA, ended a week ago at most
     const identity = identityOf(leaf, asked, options); //                 3. of the role that is asked for
     assertProof(asked, { leaf, proof }); //                               4. by the certificate's key, for this request
@@ -44,7 +44,8 @@ export const x509pop: Attestor = {
   },
 };
 
-function decodeEvidence({ request: { evidence } }: Asked): X509PopEvidence {
+/** @throws MALFORMED for bytes that are none, or carry no chain */
+export function readPopEvidence(evidence: Uint8Array): X509PopEvidence {
   try {
     const decoded = decodeMessage(X509PopEvidenceSchema, evidence, 'renewRequest');
     if (decoded.chain.length > 0 && decoded.chain.length <= bounds.certificateChainLength) return decoded;

@@ -1,15 +1,19 @@
 import assert from 'node:assert/strict';
-import { readdir, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { runBcd } from '../../daemon/cli/program.ts';
 import { type DaemonOptions, type RunningDaemon, startDaemon } from '../../daemon/run.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
-import { saveIdentity } from '../../daemon/state/identity.ts';
+import { getIdentity, saveIdentity } from '../../daemon/state/identity.ts';
 import { lockFolder } from '../../daemon/state/lock.ts';
 import { findStatus } from '../../daemon/state/status-file.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { day, hour, minute, second } from '../../domain/time.ts';
-import { CommandRejectReason } from '../../proto/index.ts';
+import { desiredStateFromStored, storedDesiredState } from '../../pki/envelope/index.ts';
+import { openSecretRequest, sealSecretResponse } from '../../pki/secrets/index.ts';
+import { parseCertificate } from '../../pki/x509/index.ts';
+import { CommandRejectReason, NodeSpecSchema, SecretRequestSchema, SecretResponseSchema, SectionState } from '../../proto/index.ts';
 import { commandOf, createDeployment, joinedNode, type TestDeployment, workerUnder } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type FakeGateway, type FakeGatewayOptions, startFakeGateway } from '../harness/fake-gateway.ts';
@@ -103,6 +107,35 @@ describe('bcd run', () => {
       assert.deepEqual([again.hello?.epochSeen, again.hello?.trustVersion, again.hello?.journalSeq], [1n, 4n, 12n]);
       assert.deepEqual(await again.take('commandResult'), result);
     });
+  });
+
+  it('SEC-017 SEC-026 a desired state that names a secret has the daemon ask over the same session, write the file and report it', async () => {
+    const gateway = await gatewayWith();
+    const dataDir = await joined(gateway);
+    const credentialsFolder = join(scratchFolder(), 'credentials');
+    await start(dataDir, { config: { restartableUnits: [], logFiles: {}, credentialsFolder } });
+    const session = await gateway.nextSession();
+    const { trustDomain, workerA } = deployment;
+    const spec = toBinary(NodeSpecSchema, create(NodeSpecSchema, { k8sJoin: { tokenRef: 'secret://k8s/token' } }));
+    const stored = await storedDesiredState(workerA, { nodeId: 'node-1', generation: 1, trustDomain, spec });
+    session.send({ frame: { case: 'desiredState', value: desiredStateFromStored(stored) } });
+
+    const request = await session.take('secretRequest');
+    assert.deepEqual([request.ref, request.workflowId, request.stepId], ['secret://k8s/token', 'host:k8s-join', 'tokenRef']);
+    const { identity } = await getIdentity(dataDir);
+    const { spki } = parseCertificate(identity.chain[0] as Uint8Array);
+    const question = openSecretRequest(toBinary(SecretRequestSchema, request), { nodeKey: spki });
+    const sealed = sealSecretResponse(question, {
+      value: Buffer.from('abcdef.0123456789abcdef'),
+      expiresAt: (Math.floor(Date.now() / second) + 60) * second,
+    });
+    session.send({ frame: { case: 'secretResponse', value: fromBinary(SecretResponseSchema, sealed) } });
+    await eventually('reported', async () => {
+      const { specGeneration, sections } = await session.take('status');
+
+      return specGeneration === 1n && sections[0]?.state === SectionState.APPLIED;
+    });
+    assert.equal(await readFile(join(credentialsFolder, 'k8s-join.token'), 'utf8'), 'abcdef.0123456789abcdef');
   });
 
   describe('what no redial can cure', () => {

@@ -3,7 +3,7 @@
  * reached before joins the corpus.
  *
  * Rules for every decoder and every input within its bound: it answers or throws a typed error (and INTERNAL is none: it says that
- * the fault is ours), within 50 ms of this process's time, without holding on to 64 MiB. An input that seems slow or large is run
+ * the fault is ours), within 50 ms of this thread's processor, without holding on to 64 MiB. An input that seems slow or large is run
  * again, because a collection of garbage falls on somebody: only what is so each time counts.
  */
 import { isControlError } from '../../domain/errors.ts';
@@ -11,6 +11,7 @@ import { ProtocolError } from '../../proto/index.ts';
 import type { Coverage } from './coverage.ts';
 import type { Mutator } from './mutate-bytes.ts';
 import { createRandom, type Random } from './random.ts';
+import { spentMs } from './thread-time.ts';
 
 export interface Target {
   readonly name: string;
@@ -74,15 +75,14 @@ function observe({ run }: Target, input: Uint8Array): Observation {
   // Its own copy: a decoder that writes into what it was given would change the corpus.
   const handed = new Uint8Array(input);
   const before = heldBytes();
-  const startedAt = process.cpuUsage();
+  const startedAt = spentMs();
   let error: unknown = null;
   try {
     run(handed);
   } catch (thrown) {
     error = thrown ?? new Error('nothing was thrown');
   }
-  const { user, system } = process.cpuUsage(startedAt);
-  return { error, ms: (user + system) / 1_000, bytes: heldBytes() - before };
+  return { error, ms: spentMs() - startedAt, bytes: heldBytes() - before };
 }
 
 const heldBytes = (): number => {

@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
 import { ControlError } from '../../domain/errors.ts';
+import { eventually } from '../harness/eventually.ts';
 import { fuzz, judge, limits, type Target } from './engine.ts';
 import { byteMutators } from './mutate-bytes.ts';
 import { createTargets } from './targets.ts';
+import { spentMs } from './thread-time.ts';
 
 const foundFolder = join(dirname(fileURLToPath(import.meta.url)), 'found');
 const runs = 256;
@@ -54,8 +57,7 @@ describe('decoders under changed inputs', function () {
     });
     const verdict = (run: Target['run']): string | undefined => judge(targetOf(run), Uint8Array.of(1)).fault?.kind;
     const busy = (ms: number): void => {
-      const before = process.cpuUsage();
-      for (let used = 0; used < ms * 1_000; ) used = Object.values(process.cpuUsage(before)).reduce((sum, one) => sum + one, 0);
+      for (const until = spentMs() + ms; spentMs() < until; );
     };
     const held: unknown[] = [];
     after(() => void held.splice(0));
@@ -91,6 +93,32 @@ describe('decoders under changed inputs', function () {
         verdict(() => busy(limits.ms * 1.2)),
         'slow',
       );
+    });
+    it('charges nothing to an input for what other threads and other programs do meanwhile (skipped where no thread has its own time)', async function () {
+      if (!existsSync('/proc/thread-self/schedstat')) this.skip();
+      const shared = new Int32Array(new SharedArrayBuffer(8));
+      const other = new Worker(
+        `const { workerData } = require('node:worker_threads');
+         for (let at = 1; Atomics.load(workerData, 1) === 0; at += 1) Atomics.store(workerData, 0, at);`,
+        { eval: true, workerData: shared },
+      );
+      try {
+        await eventually('the other thread runs', () => Atomics.load(shared, 0) > 0);
+        const before = process.cpuUsage();
+        // Waits, doing nothing, until the process as a whole has had more than an input may take.
+        const waits = (): void => {
+          const used = process.cpuUsage();
+          for (let spent = 0; spent < limits.ms * 1_200; ) {
+            Atomics.wait(shared, 1, 0, 10);
+            spent = process.cpuUsage(used).user;
+          }
+        };
+        assert.equal(verdict(waits), undefined);
+        assert.ok(process.cpuUsage(before).user > limits.ms * 1_200);
+      } finally {
+        Atomics.store(shared, 1, 1);
+        await other.terminate();
+      }
     });
     it('finds what holds on to memory', () => {
       assert.equal(

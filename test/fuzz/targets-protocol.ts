@@ -124,15 +124,11 @@ export async function protocolTargets({ bundle, worker, leaf }: World): Promise<
     {
       name: 'join-token',
       maxBytes: 16 * 1024,
-      seeds: [
-        bytesOf(
-          sealJoinToken(
-            bundle.joinEncryption.spki,
-            { tokenId: 't-1', secret: nonce, siteId: 'site', role: 'node', expiresAt: now },
-            { trustDomain },
-          ),
-        ),
-      ],
+      // Of an operator, and of a run for the system it deployed: that one names its node.
+      seeds: [{}, { nodeId: 'node-1' }].map((bound) => {
+        const claims = { tokenId: 't-1', secret: nonce, siteId: 'site', role: 'node', expiresAt: now, ...bound };
+        return bytesOf(sealJoinToken(bundle.joinEncryption.spki, claims, { trustDomain }));
+      }),
       mutators: mutatorsOf(16 * 1024, mutateBase64),
       run: (input) => openJoinToken(bundle.joinEncryption.privateKey, textOf(input), { trustDomain }),
     },

@@ -5,6 +5,7 @@
 import type { Target } from './engine.ts';
 import { bundleTargets } from './targets-bundle.ts';
 import { joseTargets } from './targets-jose.ts';
+import { metalTargets } from './targets-metal.ts';
 import { protocolTargets } from './targets-protocol.ts';
 import { quorumTargets } from './targets-quorum.ts';
 import { siteTargets } from './targets-site.ts';
@@ -24,5 +25,6 @@ export async function createTargets(): Promise<readonly Target[]> {
     ...(await sshTargets()),
     ...(await joseTargets(world)),
     ...siteTargets(),
+    ...(await metalTargets(world)),
   ];
 }

@@ -126,7 +126,8 @@ function idsOf({ headers }: RawAnswer, requestId: string): string {
 function wordsOf(body: Json | undefined, { text }: RawAnswer): string {
   const message = body === undefined ? undefined : fieldOf(body, 'error', 'message');
   if (typeof message === 'string') return `"${printable(message, 300)}"`;
-  const plain = printable(text.replaceAll(/<[^>]*>/g, ' '), 120).trim();
+  // The beginning of a page says it, and is all that is searched: of 8 MiB of "<" each would look for its end up to the last one.
+  const plain = printable(text.slice(0, 2_048).replaceAll(/<[^>]*>/g, ' '), 120).trim();
   return plain === '' ? 'without a word' : `"${plain}"`;
 }
 
