@@ -1,5 +1,6 @@
 /** The wire protocol: generated messages and the helpers both sides share. Browser-safe; depends on @bufbuild/protobuf only. */
 export * from './bounds.ts';
+export * from './embedded.ts';
 export * from './frames.ts';
 export * from './gen/bettercompute/agent/v1/commands_pb.js';
 export * from './gen/bettercompute/agent/v1/desired_state_pb.js';

@@ -10,10 +10,10 @@
 import type { ServerHttp2Stream } from 'node:http2';
 import { isControlError } from '../../domain/errors.ts';
 import {
-  type AgentFrame,
   AgentFrameSchema,
   bounds,
   decodeMessage,
+  frameMessage,
   MessageReader,
   ProtocolError,
   type TrustRefused,
@@ -21,8 +21,8 @@ import {
 import { okTrailers } from '../grpc/metadata.ts';
 import { prefixRefusal, type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
 import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
-import type { AskingSession, BrokerQuestion } from './broker-relay.ts';
-import type { ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
+import { type AskingSession, type BrokerQuestion, withQuestion } from './broker-relay.ts';
+import type { ReceivedFrame, ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
 import { SessionCore } from './core.ts';
 import type { DispatchSession } from './dispatcher.ts';
 import { answerHeartbeat } from './heartbeat.ts';
@@ -254,17 +254,17 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.#host.ask(this, question);
   }
 
-  answer(frame: ServerFrameInit): void {
-    if (this.core.takesHeartbeats) this.send(frame);
+  answer(frame: Uint8Array): void {
+    if (this.core.takesHeartbeats && !this.#outbound.write(frameMessage(frame, Buffer.allocUnsafe))) this.#cut();
   }
 
   end(reason: RefusalReason, message?: string): void {
     this.#finish(reason, refusal(reason, message === undefined ? {} : { message }));
   }
 
-  #decode(message: Uint8Array): AgentFrame {
+  #decode(message: Uint8Array): ReceivedFrame {
     try {
-      return decodeMessage(AgentFrameSchema, message, this.core.phase === 'hello' ? 'hello' : 'agentFrame');
+      return withQuestion(decodeMessage(AgentFrameSchema, message, this.core.phase === 'hello' ? 'hello' : 'agentFrame'), message);
     } catch (cause) {
       const isTooLarge = cause instanceof ProtocolError && cause.code === 'FRAME_TOO_LARGE';
       throw refusal(isTooLarge ? 'frame-too-large' : 'undecodable-frame', { cause });

@@ -1,6 +1,6 @@
 /**
  * What a machine asks of a broker behind the control plane, and the broker's answer: workload tokens (WID-033, WID-037, WID-038) and
- * secrets (KEY-014, SEC-010, SEC-011). The gateway carries both ways: it can read neither what is asked for nor its key, and whose
+ * secrets (KEY-014, SEC-010, SEC-011). The gateway carries the very bytes both ways: it can read neither what is asked for nor its key, and whose
  * question it is the broker sees from the node's own signature.
  *
  * Beside the frames, not among them: a question waits for no record and no command, and its answer for no window. What a session may
@@ -8,34 +8,51 @@
  */
 import type { ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
+import type { DescMessage, Message } from '@bufbuild/protobuf';
 import type { SecretError } from '../../domain/secrets/errors.ts';
 import type { WorkloadError } from '../../domain/workload/errors.ts';
 import { workloadLimits } from '../../domain/workload/limits.ts';
 import {
   type AgentFrame,
+  AgentFrameSchema,
+  type Bound,
+  bounds,
   decodeMessage,
+  embeddedMessage,
   encodeMessage,
+  envelopeOf,
   SecretRequestSchema,
   SecretResponseSchema,
+  ServerFrameSchema,
   WorkloadTokenRequestSchema,
   WorkloadTokenResponseSchema,
 } from '../../proto/index.ts';
 import type { GatewayLog } from '../log.ts';
 import type { GatewayServices } from '../services.ts';
 import { peerChainOf } from '../tls/peer.ts';
-import type { ServerFrameInit, SessionPeer } from './contract.ts';
+import type { ReceivedFrame, SessionPeer } from './contract.ts';
 
 /** The part of a session that the relay needs. */
 export interface AskingSession {
   readonly peer: SessionPeer;
   readonly stream: ServerHttp2Stream;
-  /** Sends unless the session is over by now. */
-  answer(frame: ServerFrameInit): void;
+  /** Sends an encoded ServerFrame unless the session is over by now. */
+  answer(frame: Uint8Array): void;
 }
 
 /** The frames that carry a question. */
-export type BrokerQuestion = Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' }>;
-type QuestionCase = BrokerQuestion['case'];
+export type BrokerFrame = Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' }>;
+type QuestionCase = BrokerFrame['case'];
+
+export type BrokerQuestion = BrokerFrame & Pick<ReceivedFrame, 'question'>;
+
+/** The frame with the bytes of the question that it carries, if it carries one. */
+export function withQuestion(received: AgentFrame, bytes: Uint8Array): ReceivedFrame {
+  const { frame } = received;
+  if (frame.case !== 'workloadTokenRequest' && frame.case !== 'secretRequest') return received;
+  const question = embeddedMessage(bytes, AgentFrameSchema.field[frame.case].number);
+  return question === null ? received : { frame, question };
+}
 
 export const relayLimits = Object.freeze({
   workloadTokenRequest: { perSession: workloadLimits.underWayPerSession, inAll: 256 },
@@ -48,11 +65,13 @@ type Service = 'workloadToken' | 'secret';
 /** How one kind of question travels. */
 interface Relayed {
   readonly service: Service;
-  /** The question's bytes, as they were received: every field that is not known here among them (BND-005). */
-  encode(value: BrokerQuestion['value']): Uint8Array;
-  /** The frame of the broker's answer, and whose question it answers. */
-  decode(bytes: Uint8Array): { readonly requestId: string; readonly frame: ServerFrameInit };
-  refuse(requestId: string, refusal: Refusal): ServerFrameInit;
+  /** @throws when it is larger than a question may be */
+  bytesOf(question: BrokerQuestion): Uint8Array;
+  /** Whose question an answer is to. @throws ProtocolError for what is none */
+  requestIdOf(answer: Uint8Array): string;
+  /** The frame's field that carries answers of this kind. */
+  readonly answerField: number;
+  refuse(requestId: string, refusal: Refusal): Uint8Array;
 }
 
 type Refusal = 'access-denied' | 'unavailable' | 'rate-limited';
@@ -65,26 +84,32 @@ const secretWords: Readonly<Record<Refusal, SecretError>> = {
 const relayed: Readonly<Record<QuestionCase, Relayed>> = Object.freeze({
   workloadTokenRequest: {
     service: 'workloadToken',
-    encode: (value) => encodeMessage(WorkloadTokenRequestSchema, value as never, 'workloadTokenRequest'),
-    decode(bytes) {
-      const value = decodeMessage(WorkloadTokenResponseSchema, bytes, 'workloadTokenResponse');
-      return { requestId: value.requestId, frame: { frame: { case: 'workloadTokenResponse', value } } };
-    },
+    bytesOf: ({ value, question }) => asSent(WorkloadTokenRequestSchema, { value, question, bound: 'workloadTokenRequest' }),
+    requestIdOf: (bytes) => decodeMessage(WorkloadTokenResponseSchema, bytes, 'workloadTokenResponse').requestId,
+    answerField: ServerFrameSchema.field.workloadTokenResponse.number,
     refuse: (requestId, refusal) => {
       const error: WorkloadError = refusal;
-      return { frame: { case: 'workloadTokenResponse', value: { requestId, error } } };
+      return encodeMessage(WorkloadTokenResponseSchema, { requestId, error }, 'workloadTokenResponse');
     },
   },
   secretRequest: {
     service: 'secret',
-    encode: (value) => encodeMessage(SecretRequestSchema, value as never, 'secretRequest'),
-    decode(bytes) {
-      const value = decodeMessage(SecretResponseSchema, bytes, 'secretResponse');
-      return { requestId: value.requestId, frame: { frame: { case: 'secretResponse', value } } };
-    },
-    refuse: (requestId, refusal) => ({ frame: { case: 'secretResponse', value: { requestId, error: secretWords[refusal] } } }),
+    bytesOf: ({ value, question }) => asSent(SecretRequestSchema, { value, question, bound: 'secretRequest' }),
+    requestIdOf: (bytes) => decodeMessage(SecretResponseSchema, bytes, 'secretResponse').requestId,
+    answerField: ServerFrameSchema.field.secretResponse.number,
+    refuse: (requestId, refusal) => encodeMessage(SecretResponseSchema, { requestId, error: secretWords[refusal] }, 'secretResponse'),
   },
 });
+
+/** As it came, whatever is in it and however it is written (KEY-014); what came in pieces goes on as what it means. */
+function asSent(
+  schema: DescMessage,
+  { value, question, bound }: { readonly value: unknown; readonly question: Uint8Array | undefined; readonly bound: Bound },
+): Uint8Array {
+  if (question === undefined) return encodeMessage(schema, value as Message, bound);
+  if (question.length <= bounds[bound]) return question;
+  throw new Error(`a question of ${question.length} bytes exceeds the bound ${bound} of ${bounds[bound]}`);
+}
 
 interface Passage {
   readonly session: AskingSession;
@@ -113,7 +138,7 @@ export class BrokerRelay {
     if (refusal !== null) return refuse(passage, refusal);
     this.#count(passage, 1);
     void this.#ask(passage)
-      .then((frame) => session.answer(frame))
+      .then((answer) => session.answer(envelopeOf(answer, passage.kind.answerField)))
       .catch((error: unknown) => {
         this.#log.warn({ nodeId: session.peer.nodeId, question: question.case, err: error }, 'the broker did not answer');
         refuse(passage, 'unavailable');
@@ -138,15 +163,15 @@ export class BrokerRelay {
     else underWay.set(session, now);
   }
 
-  async #ask({ session, question, kind }: Passage): Promise<ServerFrameInit> {
+  /** The broker's answer, as it gave it. */
+  async #ask({ session, question, kind }: Passage): Promise<Uint8Array> {
     const socket = session.stream.session?.socket;
     if (socket === undefined) throw new Error('the connection is gone');
-    const answer = await this.#services[kind.service]?.(kind.encode(question.value), { chain: peerChainOf(socket as TLSSocket) });
-    const { requestId, frame } = kind.decode(answer ?? new Uint8Array());
-    if (requestId !== question.value.requestId) throw new Error('the answer is to another request');
-    return frame;
+    const answer = await this.#services[kind.service]?.(kind.bytesOf(question), { chain: peerChainOf(socket as TLSSocket) });
+    if (answer === undefined || kind.requestIdOf(answer) !== question.value.requestId) throw new Error('the answer is to another request');
+    return answer;
   }
 }
 
 const refuse = ({ session, question, kind }: Passage, refusal: Refusal): void =>
-  session.answer(kind.refuse(question.value.requestId.slice(0, 64), refusal));
+  session.answer(envelopeOf(kind.refuse(question.value.requestId.slice(0, 64), refusal), kind.answerField));

@@ -1,6 +1,6 @@
 /** The words between a session's state machine, the I/O around it and the gateway: types only. */
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import type { ProtocolRange, ServerFrameSchema, TrustRefused } from '../../proto/index.ts';
+import type { AgentFrame, ProtocolRange, ServerFrameSchema, TrustRefused } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
 import type { BrokerQuestion } from './broker-relay.ts';
 import type { SessionReport } from './presence.ts';
@@ -8,6 +8,12 @@ import type { HelloFacts } from './read-frames.ts';
 import type { CommandAckRow, CommandProgressRow, CommandRejectRow, CommandResultRow } from './store.ts';
 
 export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
+
+/** A frame as the state machine takes it. */
+export interface ReceivedFrame extends Pick<AgentFrame, 'frame'> {
+  /** The question in it as its sender wrote it (KEY-014); absent where there is none, or where it came in pieces. */
+  readonly question?: Uint8Array;
+}
 
 /** What the machine asks of the world. */
 export interface SessionEffects {

@@ -15,8 +15,9 @@
 import { fromBinary } from '@bufbuild/protobuf';
 import { type AgentFrame, isProtocolRange, negotiateProtocolVersion, SignatureSchema, type StatusReport } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
+import type { BrokerFrame } from './broker-relay.ts';
 import { commandFrame } from './command-frame.ts';
-import type { SessionEffects, SessionTerms } from './contract.ts';
+import type { ReceivedFrame, SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
 import { ackRow, approverSet, progressRow, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
 import type { CommandRejectRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
@@ -44,7 +45,7 @@ export class SessionCore {
   #specHeld = 0;
   #since: number;
   #lastFrameAt: number;
-  #early: AgentFrame[] | null = null;
+  #early: ReceivedFrame[] | null = null;
   #delivery: Delivery | null = null;
 
   constructor(nodeId: string, terms: SessionTerms, now: number) {
@@ -87,7 +88,7 @@ export class SessionCore {
   }
 
   /** @throws a refusal for a frame the protocol does not allow; the caller ends the stream with it */
-  onFrame(frame: AgentFrame, now: number, fx: SessionEffects): void {
+  onFrame(frame: ReceivedFrame, now: number, fx: SessionEffects): void {
     this.#lastFrameAt = now;
     switch (this.#phase) {
       case 'ended':
@@ -213,7 +214,7 @@ export class SessionCore {
     fx.send({ frame: { case: 'cancelCommand', value: { commandId, reason: 'cancelled' } } });
   }
 
-  #onHello({ frame }: AgentFrame, fx: SessionEffects): void {
+  #onHello({ frame }: ReceivedFrame, fx: SessionEffects): void {
     if (frame.case !== 'hello') return this.end('first-frame-not-hello', fx);
     const hello = readHello(frame.value);
     if (!isProtocolRange(hello.protocol)) return this.end('invalid-protocol-range', fx);
@@ -227,12 +228,12 @@ export class SessionCore {
     fx.open(hello);
   }
 
-  #onEarly(frame: AgentFrame, fx: SessionEffects): void {
+  #onEarly(frame: ReceivedFrame, fx: SessionEffects): void {
     this.#early ??= [];
     if (this.#early.push(frame) > mostEarlyFrames) this.end('overloaded', fx);
   }
 
-  #onOpenFrame(message: AgentFrame, now: number, fx: SessionEffects): void {
+  #onOpenFrame(message: ReceivedFrame, now: number, fx: SessionEffects): void {
     const { frame } = message;
     switch (frame.case) {
       case 'heartbeat':
@@ -247,7 +248,7 @@ export class SessionCore {
         return fx.trustRefused(frame.value);
       case 'workloadTokenRequest':
       case 'secretRequest':
-        return this.#onQuestion(frame, fx);
+        return this.#onQuestion({ ...message, frame }, fx);
       case 'hello':
         return this.end('second-hello', fx);
       case 'commandProgress':
@@ -257,8 +258,8 @@ export class SessionCore {
     }
   }
 
-  #onQuestion(frame: Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' }>, fx: SessionEffects): void {
-    if (!this.#isRestricted) fx.ask(frame);
+  #onQuestion({ frame, question }: ReceivedFrame & { readonly frame: BrokerFrame }, fx: SessionEffects): void {
+    if (!this.#isRestricted) fx.ask(question === undefined ? frame : { ...frame, question });
   }
 
   #onCommandSaid(
