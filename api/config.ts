@@ -13,6 +13,7 @@ import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
 import type { OidcSettings } from './identity.ts';
 import { secretEnv, secretSettingsOf } from './secret-settings.ts';
+import { type TpmSettings, tpmEnv, tpmSettingsOf } from './tpm-trust.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -49,6 +50,7 @@ const schema = z.object({
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: z.string().default(''),
   ...secretEnv,
+  ...tpmEnv,
   ...approverEnv,
   BETTER_COMPUTE_OIDC_ISSUER: optional,
   BETTER_COMPUTE_OIDC_AUDIENCE: optional,
@@ -77,6 +79,8 @@ export interface ApiConfig {
   readonly workload: WorkloadSettings | null;
   /** Where secrets come from (SEC-028). */
   readonly secrets: SecretSettings;
+  /** Whose TPMs are of this fleet; null: nobody joins by one. */
+  readonly tpm: TpmSettings | null;
   /** Who approves, as this process is told; null: it says nothing, and what is recorded stays. */
   readonly approvers: QuorumFields | null;
   /** null: the operator token is the only credential. */
@@ -114,6 +118,7 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
       : null,
     workload: workloadSettingsOf(parsed),
     secrets: secretSettingsOf(parsed, env),
+    tpm: tpmSettingsOf(parsed),
     approvers: approversOf(parsed),
     oidc: oidcOf(parsed),
   };

@@ -34,6 +34,7 @@ import { createOperatorApp } from './operator.ts';
 import { createOperatorPorts } from './operator-ports.ts';
 import { createOperatorWorkflows } from './temporal-workflows.ts';
 import { readTlsPair } from './tls-pair.ts';
+import { openTpmTrust } from './tpm-trust.ts';
 import { whileUsable } from './while-usable.ts';
 
 const version = '0.1.0';
@@ -156,6 +157,7 @@ async function startInternal({ config, keys, db, context: { log }, observe }: In
       bundle: keys.current,
       workload: issuerOf(config, db),
       secrets: createSecretResolver(db, config.secrets),
+      tpm: config.tpm === null ? null : await openTpmTrust(config.tpm, log),
       log,
       now,
     }),

@@ -13,13 +13,14 @@ import { ControlError, codeOf, errorTable } from '../domain/errors.ts';
 import { second } from '../domain/time.ts';
 import { type JoinBundle, verifyJoinResponse } from '../pki/enroll/index.ts';
 import { acceptTrustBundle, approverSetDigest } from '../pki/trust/index.ts';
-import { createCsr, grantedIdentityOf, parseCertificate, spkiOf, verifyChain } from '../pki/x509/index.ts';
+import { createCsr, grantedIdentityOf, type NodeIdentity, parseCertificate, spkiOf, verifyChain } from '../pki/x509/index.ts';
 import { bounds, encodeMessage, type JoinGranted, JoinRequestSchema, type JoinResponseBody } from '../proto/index.ts';
 import { type HostFiles, hardwareClaims } from './kinds/inventory.ts';
 import { openPrivateFolder } from './state/files.ts';
 import { findIdentity, generateNodeKey, type Identity, identityRoles, type StoredIdentity, saveIdentity } from './state/identity.ts';
 import { readJsonFile, writeJsonFile } from './state/json-file.ts';
 import { lockFolder } from './state/lock.ts';
+import type { TpmPlace } from './tpm/machine-tpm.ts';
 import { freshBackoff, nextDial } from './transport/backoff.ts';
 import { callGateway } from './transport/call.ts';
 import { refusalFacts } from './transport/grpc-status.ts';
@@ -33,6 +34,12 @@ export interface JoinOptions {
   readonly attestor: string;
   /** What the attestor judges, or who vouches for this very key, asked anew at each try; null: the token of the bundle. */
   readonly evidence: Uint8Array | null | ((csr: Uint8Array) => Promise<Uint8Array>);
+  /** The evidence with the answer to what the attestor asks back. Absent: it is asked nothing that could be answered. */
+  readonly answer?: (asked: { readonly challenge: Uint8Array; readonly csr: Uint8Array }) => Promise<Uint8Array>;
+  /** The node that this machine takes itself for (JOIN-016); another one is not taken. */
+  readonly nodeId?: string;
+  /** Where the TPM is that answers; kept with the identity, for its renewals. Default: none. */
+  readonly tpm?: TpmPlace | null;
   /** Put a new identity in the place of one that is there. */
   readonly replace: boolean;
   /** How long to try while the control plane cannot answer, and to wait for a deferred join. */
@@ -124,7 +131,7 @@ async function askUntilAnswered(options: JoinOptions, request: PendingRequest): 
   for (;;) {
     let waitMs: number;
     try {
-      const body = await askOnce(options, request);
+      const body = await askAndAnswer(options, request);
       if (isGranted(body)) return body;
       waitMs = deferralMs(body);
       options.say(`the control plane defers the join: asking again in ${Math.ceil(waitMs / second)} s`);
@@ -151,23 +158,44 @@ const isGranted = (body: JoinResponseBody): body is Granted => body.outcome.case
 function deferralMs({ outcome }: JoinResponseBody): number {
   if (outcome.case !== 'deferral')
     throw new ControlError('MALFORMED', 'the join answer neither grants nor defers', { details: { reason: 'join-outcome' } });
-  if (outcome.value.challenge.length > 0)
-    throw new ControlError('UNSUPPORTED', 'the control plane asks the attestor a question, which this daemon cannot answer', {
-      details: { reason: 'attestor-challenge' },
-    });
   return Math.max(1, outcome.value.retryAfterSeconds) * second;
 }
 
-async function askOnce({ bundle, role, attestor, evidence, host, now }: JoinOptions, { csr }: PendingRequest): Promise<JoinResponseBody> {
+/** JOIN-014: asks, and where it is asked back, asks again at once with the answer and the same CSR. */
+async function askAndAnswer(options: JoinOptions, request: PendingRequest): Promise<JoinResponseBody> {
+  const { evidence, bundle, answer } = options;
+  const { csr } = request;
+  const shown = typeof evidence === 'function' ? await evidence(csr) : (evidence ?? Buffer.from(bundle.token, 'utf8'));
+  const first = await askOnce(options, request, shown);
+  const challenge = challengeOf(first);
+  if (challenge === null) return first;
+  if (answer === undefined) throw unanswered('the control plane asks the attestor a question, which this daemon cannot answer');
+  const second = await askOnce(options, request, await answer({ challenge, csr }));
+  if (challengeOf(second) !== null) throw unanswered('the control plane asks the attestor again what was answered');
+  return second;
+}
+
+const challengeOf = ({ outcome }: JoinResponseBody): Uint8Array | null =>
+  outcome.case === 'deferral' && outcome.value.challenge.length > 0 ? outcome.value.challenge : null;
+
+const unanswered = (message: string): ControlError =>
+  new ControlError('UNSUPPORTED', message, { details: { reason: 'attestor-challenge' } });
+
+async function askOnce(
+  { bundle, role, attestor, nodeId = '', host, now }: JoinOptions,
+  { csr }: PendingRequest,
+  evidence: Uint8Array,
+): Promise<JoinResponseBody> {
   const nonce = randomBytes(32);
   const message = {
     attestor,
-    evidence: typeof evidence === 'function' ? await evidence(csr) : (evidence ?? Buffer.from(bundle.token, 'utf8')),
+    evidence,
     csr,
     role,
     daemonVersion,
     hardware: await hardwareClaims(host),
     nonce,
+    nodeId,
   };
   const connection = await dialPinned({ gateway: gatewayOf(bundle), client: null, now: now(), timeoutMs: callWithinMs });
   try {
@@ -186,15 +214,14 @@ const gatewayOf = ({ gateway, serverName, servingCaPin }: JoinBundle) => ({
 });
 
 /** What was granted, checked against itself: our key, the named node, a chain that holds, trust of this deployment. */
-function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOptions, key: KeyObject): Identity {
+function identityFrom({ outcome, serverTimeMs }: Granted, { bundle, nodeId: wanted, tpm = null }: JoinOptions, key: KeyObject): Identity {
   const { nodeId, siteId, chain, generation, trust } = outcome.value;
   const now = Number(serverTimeMs);
   const leaf = parseCertificate(chain[0] as Uint8Array);
   if (!Buffer.from(leaf.spki).equals(spkiOf(key))) throw unfit('the certificate is for another key');
   verifyChain(chain, { anchors: chain.slice(1), purpose: 'client', now: Math.max(now, leaf.notBefore) });
   const named = grantedIdentityOf(leaf, bundle.trustDomain);
-  if (named.nodeId !== nodeId || named.siteId !== siteId)
-    throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
+  assertNamed(named, outcome.value, wanted);
   if (trust === undefined) throw unfit('the answer carries no trust bundle');
   const approverSetPin = bundle.approverSetSha256 ?? null;
   const pin = approverSetPin === null ? {} : { approverSetPin };
@@ -219,7 +246,14 @@ function identityFrom({ outcome, serverTimeMs }: Granted, { bundle }: JoinOption
     quorum: { kind: 'held', fields: quorum, epoch: approverSetEpoch },
     approverSetPin,
     joinedAtMs: now,
+    tpm,
   };
+}
+
+function assertNamed(named: NodeIdentity, { nodeId, siteId }: JoinGranted, wanted: string | undefined): void {
+  if (named.nodeId !== nodeId || named.siteId !== siteId)
+    throw unfit(`the certificate is for ${named.spiffeId}, the answer for node ${nodeId} of site ${siteId}`);
+  if (wanted !== undefined && wanted !== nodeId) throw unfit(`it is for node ${nodeId}, and this machine is to be ${wanted}`);
 }
 
 const unfit = (message: string): ControlError =>

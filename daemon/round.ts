@@ -31,6 +31,7 @@ import { lockFolder } from './state/lock.ts';
 import { openMarks } from './state/marks.ts';
 import { openSpecStore, type SpecStore } from './state/spec-store.ts';
 import { openStatusFile, type StatusContent, type StatusSink } from './state/status-file.ts';
+import { attestByTpm } from './tpm/attest.ts';
 import type { SessionTiming } from './transport/session-stream.ts';
 import { createServerClock } from './trust/server-clock.ts';
 import { daemonVersion } from './version.ts';
@@ -98,6 +99,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       log: options.log,
       crash: options.crash,
       random: options.random ?? Math.random,
+      attest: attestByTpm(options.dataDir),
       minOverlapMs: options.minOverlapMs,
       approverSetPin: options.config.approverSetSha256 ?? null,
       wallMs: Date.now,

@@ -12,6 +12,7 @@ export * from './quorum/index.ts';
 export * from './secrets/index.ts';
 export * from './signers/index.ts';
 export * from './ssh/index.ts';
+export * from './tpm/index.ts';
 export * from './trust/index.ts';
 export * from './workload/index.ts';
 export * from './x509/index.ts';

@@ -19,6 +19,8 @@ export const purposes = Object.freeze({
   health: ['trust_domain', 'nonce', 'body'],
   renew: ['csr', 'node_id', 'time_ms'],
   x509pop: ['challenge', 'csr'],
+  // The digest of it is what a TPM's quote carries; `request` is the challenge's secret at a join, the signed statement at a renewal.
+  'key-attestation': ['spki', 'request'],
   'batch-approval': ['batch_id', 'root', 'size', 'not_after_ms', 'trust_domain'],
   'approver-set': ['epoch', 'set_sha256', 'trust_domain'],
   // What k approvers answer for when a rotation is forced, leaves a node behind or is aborted while a quorum is set (H-08).

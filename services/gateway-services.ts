@@ -4,7 +4,7 @@ import type { PkiBundle } from '../pki/bundle/types.ts';
 import type { GatewayServices } from './gateway-port.ts';
 import { joinNode } from './join/join.ts';
 import { quarantineSuspect } from './join/quarantine.ts';
-import type { JoinPolicy } from './join/types.ts';
+import type { JoinPolicy, TpmTrust } from './join/types.ts';
 import { type JoinCrypto, pkiJoinCrypto } from './join-crypto.ts';
 import type { ServiceLog } from './log.ts';
 import { renewCertificate } from './renew.ts';
@@ -23,6 +23,8 @@ export type GatewayServicesOptions = Keys & {
   readonly secrets?: ResolveSecret | null;
   /** Whom to make wait (JOIN-013); default: nobody. */
   readonly joinPolicy?: JoinPolicy;
+  /** null or absent: nobody joins by a TPM. */
+  readonly tpm?: TpmTrust | null;
   readonly log: ServiceLog;
   readonly now: () => number;
 };
@@ -45,6 +47,7 @@ export function createGatewayServices({
   workload = null,
   secrets = null,
   joinPolicy,
+  tpm = null,
   log,
   now,
   ...keys
@@ -59,6 +62,7 @@ export function createGatewayServices({
         quarantine: quarantineSuspect,
         ...crypto(),
         ...(joinPolicy === undefined ? {} : { policy: joinPolicy }),
+        ...(tpm === null ? {} : { tpm }),
       });
     },
     renew(request, peer) {

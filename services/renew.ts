@@ -6,7 +6,8 @@ import { ControlError } from '../domain/errors.ts';
 import { minute, second } from '../domain/time.ts';
 import { type Database, type Executor, instant } from '../drizzle/client.ts';
 import { lockNode, type NodeFacts, readNodeFacts } from '../drizzle/queries/nodes.ts';
-import { type RenewStatement, renewStatementId, verifyRenewProof } from '../pki/enroll/index.ts';
+import { type RenewStatement, renewStatement, renewStatementId, verifyRenewProof } from '../pki/enroll/index.ts';
+import { verifyKeyAttestation } from '../pki/tpm/index.ts';
 import {
   type Certificate,
   type CertificateRequest,
@@ -17,7 +18,7 @@ import {
   parseTpmAkUri,
   verifyChain,
 } from '../pki/x509/index.ts';
-import { bounds, encodeMessage, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../proto/index.ts';
+import { bounds, encodeMessage, KeyAttestationSchema, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../proto/index.ts';
 import type { GatewayPeer } from './gateway-port.ts';
 import type { ServiceLog } from './log.ts';
 import {
@@ -51,7 +52,8 @@ export const replayKeptMs = 120 * second;
  * @param peer what the gateway saw in the handshake; the request must renew that certificate
  * @returns an encoded RenewResponse
  * @throws in this order: FRAME_TOO_LARGE or MALFORMED; BAD_SIGNATURE, CERTIFICATE_EXPIRED or PERMISSION_DENIED (chain); REVOKED;
- *   PERMISSION_DENIED (identity, row); INVALID_STATE (generation); UNSUPPORTED (attested key); BAD_SIGNATURE (proof);
+ *   PERMISSION_DENIED (identity, row); INVALID_STATE (generation); PERMISSION_DENIED, MALFORMED or BAD_SIGNATURE
+ *   (attestation of the new key); BAD_SIGNATURE (proof);
  *   CLOCK_SKEW with the server's time; REPLAYED; CA_EXPIRED
  */
 export async function renewCertificate(bytes: Uint8Array, peer: GatewayPeer, options: RenewServiceOptions): Promise<Uint8Array> {
@@ -64,8 +66,8 @@ export async function renewCertificate(bytes: Uint8Array, peer: GatewayPeer, opt
   assertRow(leaf, identity, row); //                                           5. byte-equal row
   const node = (await readNodeFacts(options.db, [identity.nodeId])).get(identity.nodeId);
   assertGeneration(node, row); //                                              6. generation
-  assertKeyAttestation(leaf); //                                               7. attested keys
   const statement = { csr: request.csr, nodeId: identity.nodeId, timeMs: request.timeMs };
+  assertKeyAttestation(request, { leaf, identity, spki: csr.spki, statement }); // 7. attested keys
   verifyRenewProof(request.proof, statement, leaf.spki); //                    8. possession
   assertTime(request, options.now); //                                         9. ± 60 s
   const reservation = await admit({ leaf, identity, statement, csr, row: row as StoredCertificate }, options); // 10. replay
@@ -126,16 +128,24 @@ function assertGeneration(node: NodeFacts | undefined, row: StoredCertificate | 
   );
 }
 
-/** RENEW-008: such a key is renewed only with its attestation, which this version cannot judge; the request never waives it. */
-function assertKeyAttestation(leaf: Certificate): void {
-  if (!leaf.uriSans.some((uri) => parseTpmAkUri(uri) !== null)) return;
-  throw new ControlError(
-    'UNSUPPORTED',
-    "the certificate's key is attested by a TPM: its renewal needs an attestation that is not offered here",
-    {
-      details: { reason: 'key-attestation' },
-    },
-  );
+interface Attested {
+  readonly leaf: Certificate;
+  readonly identity: NodeIdentity;
+  /** Of the new key. */
+  readonly spki: Uint8Array;
+  readonly statement: RenewStatement;
+}
+
+/** RENEW-008: what the certificate states decides, never the request; ID-034: a tenant's machine attests nothing. */
+function assertKeyAttestation({ keyAttestation }: RenewRequest, { leaf, identity, spki, statement }: Attested): void {
+  const akName = leaf.uriSans.map(parseTpmAkUri).find((name) => name !== null);
+  if (identity.role === 'node-tenant' && (akName !== undefined || keyAttestation.length > 0))
+    denied('tenant-attests', `node ${identity.nodeId} is a tenant's: it attests nothing`);
+  if (akName === undefined) return;
+  if (keyAttestation.length === 0)
+    denied('key-attestation', "the certificate's key is attested by a TPM: its renewal needs that TPM's attestation of the new key");
+  const attestation = decodeRequest(KeyAttestationSchema, keyAttestation, 'renewRequest');
+  verifyKeyAttestation(attestation, { spki, request: renewStatement(statement) }, akName);
 }
 
 function assertTime({ timeMs }: RenewRequest, now: number): void {

@@ -1,5 +1,6 @@
 /** One daemon: what it knows, its link to the gateway and its renewal, started and stopped together. */
 import { ControlError, isControlError } from '../../domain/errors.ts';
+import type { AttestNextKey } from '../tpm/attest.ts';
 import type { ClientIdentity } from '../transport/pinned-connection.ts';
 import { type AgentPorts, AgentState } from './agent-state.ts';
 import { Link, type LinkPorts } from './link.ts';
@@ -8,6 +9,8 @@ import { RenewalLoop, type RenewalLoopPorts } from './renewal-loop.ts';
 export interface AgentOptions extends Omit<AgentPorts, 'onFinished' | 'onProgress' | 'onFatal'> {
   readonly readBootId: () => Promise<string>;
   readonly random: () => number;
+  /** Speaks for the next key at a renewal. */
+  readonly attest: AttestNextKey;
   readonly link?: Pick<LinkPorts, 'timing' | 'limits' | 'dialWithinMs'>;
   readonly renewal?: Pick<RenewalLoopPorts, 'lookEveryMs' | 'callWithinMs'>;
 }

@@ -5,6 +5,7 @@ import { parseCertificate } from '../../pki/x509/index.ts';
 import { bounds } from '../../proto/index.ts';
 import type { IdentityStore } from '../state/identity-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
+import type { AttestNextKey } from '../tpm/attest.ts';
 import { callGateway } from '../transport/call.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
 import { type ClientIdentity, dialPinned } from '../transport/pinned-connection.ts';
@@ -16,6 +17,7 @@ export interface RenewalLoopPorts {
   readonly identity: IdentityStore;
   readonly clock: ServerClock;
   readonly clientIdentity: () => ClientIdentity;
+  readonly attest: AttestNextKey;
   readonly status: StatusSink;
   readonly log: AgentLog;
   readonly random: () => number;
@@ -74,8 +76,9 @@ export class RenewalLoop {
 
   async renewNow(): Promise<void> {
     const { identity, clock, status, log } = this.#ports;
+    const attest: AttestNextKey = (next) => this.#ports.attest(next, this.#stop.signal);
     const before = identity.current;
-    const renewed = await renewIdentity(before, { clock, call: (request) => this.#call(request) });
+    const renewed = await renewIdentity(before, { clock, attest, call: (request) => this.#call(request) });
     await identity.update((current) => ({ key: renewed.key, identity: { ...current.identity, chain: renewed.identity.chain } }));
     const leaf = parseCertificate(renewed.identity.chain[0] as Uint8Array);
     log.info({ serial: leaf.serial, until: showInstant(leaf.notAfter) }, 'certificate renewed');

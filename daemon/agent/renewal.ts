@@ -9,9 +9,19 @@ import { createHash, type KeyObject } from 'node:crypto';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { minute, second } from '../../domain/time.ts';
 import { signRenewProof } from '../../pki/enroll/index.ts';
-import { createCsr, grantedIdentityOf, parseCertificate, signerFromPrivateKey, spkiOf, verifyChain } from '../../pki/x509/index.ts';
+import {
+  type Certificate,
+  createCsr,
+  grantedIdentityOf,
+  isNodeKeyStatement,
+  parseCertificate,
+  signerFromPrivateKey,
+  spkiOf,
+  verifyChain,
+} from '../../pki/x509/index.ts';
 import { bounds, decodeMessage, encodeMessage, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { generateNodeKey, type Identity, type StoredIdentity } from '../state/identity.ts';
+import type { AttestNextKey } from '../tpm/attest.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
 import type { ServerClock } from '../trust/server-clock.ts';
 
@@ -31,6 +41,8 @@ export interface RenewalPorts {
   /** One Renew on a pinned connection. */
   readonly call: (request: Uint8Array) => Promise<Uint8Array>;
   readonly clock: ServerClock;
+  /** Speaks for the next key where the certificate states that something has to. */
+  readonly attest: AttestNextKey;
   readonly generateKey?: () => KeyObject;
 }
 
@@ -48,23 +60,30 @@ export async function renewIdentity(stored: StoredIdentity, ports: RenewalPorts)
 }
 
 /** A refusal for the clock carries the server's time: asked once more with it, and then it is an error (H-14, C45). */
-async function callWithServerTime(stored: StoredIdentity, csr: Uint8Array, { call, clock }: RenewalPorts): Promise<Uint8Array> {
+async function callWithServerTime(stored: StoredIdentity, csr: Uint8Array, { call, clock, attest }: RenewalPorts): Promise<Uint8Array> {
   const sentAtSteadyMs = clock.steadyMs();
   try {
-    return await call(await renewRequest(stored, csr, clock.now()));
+    return await call(await renewRequest(stored, { csr, now: clock.now() }, attest));
   } catch (error) {
     const { serverTimeMs } = refusalFacts(error);
     if (codeOf(error) !== 'CLOCK_SKEW' || serverTimeMs === null) throw error;
     clock.observe({ serverTimeMs, sentAtSteadyMs });
-    return call(await renewRequest(stored, csr, clock.now()));
+    return call(await renewRequest(stored, { csr, now: clock.now() }, attest));
   }
 }
 
-/** The proof is by the current key, over the new request, the node and the time. */
-async function renewRequest({ identity, key }: StoredIdentity, csr: Uint8Array, now: number): Promise<Uint8Array> {
-  const timeMs = BigInt(Math.round(now));
-  const proof = await signRenewProof(signerFromPrivateKey(key), { csr, nodeId: identity.nodeId, timeMs });
-  return encodeMessage(RenewRequestSchema, { chain: [...identity.chain], csr, timeMs, proof }, 'renewRequest');
+interface Renewing {
+  readonly csr: Uint8Array;
+  readonly now: number;
+}
+
+/** The proof is by the current key, over the new request, the node and the time; so is what a TPM says of the new key (RENEW-008). */
+async function renewRequest({ identity, key }: StoredIdentity, { csr, now }: Renewing, attest: AttestNextKey): Promise<Uint8Array> {
+  const statement = { csr, nodeId: identity.nodeId, timeMs: BigInt(Math.round(now)) };
+  const keyAttestation = await attest({ identity, statement });
+  const proof = await signRenewProof(signerFromPrivateKey(key), statement);
+  const message = { chain: [...identity.chain], csr, timeMs: statement.timeMs, proof, keyAttestation };
+  return encodeMessage(RenewRequestSchema, message, 'renewRequest');
 }
 
 function decodeAnswer(bytes: Uint8Array): { chain: Uint8Array[] } {
@@ -85,9 +104,18 @@ function assertOurs(identity: Identity, { chain, key, now }: { chain: readonly U
   if (named.nodeId !== identity.nodeId || named.siteId !== identity.siteId || named.role !== identity.role) {
     throw unfit(`the renewed certificate is for ${named.role} ${named.spiffeId}`);
   }
+  assertSameStatements(identity, leaf);
   if (leaf.notAfter <= parseCertificate(identity.chain[0] as Uint8Array).notAfter)
     throw unfit('the renewed certificate does not live longer than the one it replaces');
   verifyChain(chain, { anchors: identity.chain.slice(1), purpose: 'client', now: Math.max(now, leaf.notBefore) });
+}
+
+/** RENEW-010: what was proved about the node's keys is neither lost nor gained on the way. */
+function assertSameStatements({ chain }: Identity, leaf: Certificate): void {
+  const statementsOf = ({ uriSans }: Certificate): string => uriSans.filter(isNodeKeyStatement).join(' ');
+  const before = statementsOf(parseCertificate(chain[0] as Uint8Array));
+  if (statementsOf(leaf) !== before)
+    throw unfit(`the renewed certificate states ${statementsOf(leaf) || 'nothing'} about its key, not ${before || 'nothing'}`);
 }
 
 const unfit = (message: string): ControlError =>

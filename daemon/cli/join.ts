@@ -1,19 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { isNodeId } from '../../domain/commands/ids.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { second, showInstant } from '../../domain/time.ts';
 import { type JoinBundle, joinBundleUnder, parseJoinBundle, parsePinsFile } from '../../pki/enroll/index.ts';
 import { certificateId, parseCertificate } from '../../pki/x509/index.ts';
-import { joinNode } from '../join.ts';
+import { type JoinOptions, joinNode } from '../join.ts';
 import { kernelBootId } from '../state/boot-id.ts';
 import { readIfPresent } from '../state/files.ts';
 import type { Identity } from '../state/identity.ts';
+import { tpmAnswer, tpmEvidence } from '../tpm/attest.ts';
+import { isTcti } from '../tpm/tools.ts';
 import { approverSetPinOption, type CommonFlags, dataDirOption, examples, isJson, readPins } from './common.ts';
 import type { BcdIo } from './io.ts';
 
 interface JoinFlags extends CommonFlags {
   readonly role: 'node' | 'site';
-  readonly attestor: string;
+  readonly attestor?: string;
+  readonly nodeId?: string;
+  readonly tpm: string;
+  readonly tpmEk: 'rsa' | 'ecc';
   readonly evidenceFile?: string;
   readonly pins?: string;
   readonly gateway?: string;
@@ -33,8 +39,11 @@ export function registerJoin(program: Command, io: BcdIo): void {
     )
     .addOption(dataDirOption())
     .addOption(new Option('--role <role>', 'what this machine is').choices(['node', 'site']).default('node'))
-    .option('--attestor <name>', 'who vouches for this machine', 'join-token')
+    .option('--attestor <name>', 'who vouches for this machine (default: join-token)')
+    .option('--node-id <id>', 'the node that this installed system is (attestor provisioned): a token for another one is refused')
     .option('--evidence-file <file>', 'what the attestor judges, in place of the token')
+    .addOption(new Option('--tpm <tcti>', 'where the TPM is, for attestor tpm').default(defaultTcti).argParser(tcti))
+    .addOption(new Option('--tpm-ek <kind>', 'which of its endorsement keys is listed').choices(['rsa', 'ecc']).default('rsa'))
     .option('--pins <file>', 'whom this machine believes, as daemon install-script wrote it; a join string must agree with it')
     .option('--gateway <url>', 'dial this gateway in place of the one in the join string')
     .option('--server-name <name>', "name in the gateway's certificate, where it is not the host of the URL")
@@ -47,9 +56,8 @@ export function registerJoin(program: Command, io: BcdIo): void {
         dataDir: flags.dataDir,
         bundle,
         role: flags.role,
-        attestor: flags.attestor,
+        ...(await vouching(flags)),
         replace: flags.replace,
-        evidence: flags.evidenceFile === undefined ? null : await readEvidence(flags.evidenceFile),
         patienceMs: flags.wait * second,
         host: { root: '/', readBootId: () => kernelBootId.read() },
         random: Math.random,
@@ -63,6 +71,8 @@ export function registerJoin(program: Command, io: BcdIo): void {
     'bcd join "$(better-compute tokens create)"',
     'bcd join @/run/join --data-dir /var/lib/better-compute/bcd',
     'bcd join --pins /etc/better-compute/pins.json @/run/token',
+    'bcd join --node-id metal-7 @/run/better-compute/join',
+    'bcd join --attestor tpm --pins /etc/better-compute/pins.json',
     'bcd join --replace - < join.txt',
   ]);
 }
@@ -72,10 +82,41 @@ function seconds(value: string): number {
   return Number(value);
 }
 
+const defaultTcti = 'device:/dev/tpmrm0';
+
+function tcti(value: string): string {
+  if (!isTcti(value)) throw new InvalidArgumentError('It must be a TCTI, such as device:/dev/tpmrm0.');
+  return value;
+}
+
+/** Who vouches, and with what. @throws INVALID_INPUT for flags that do not go together */
+async function vouching(flags: JoinFlags): Promise<Pick<JoinOptions, 'attestor' | 'nodeId' | 'evidence' | 'answer' | 'tpm'>> {
+  const { nodeId, evidenceFile, dataDir } = flags;
+  const attestor = attestorOf(flags);
+  if (attestor === 'tpm') {
+    if (evidenceFile !== undefined) throw flagsError('--evidence-file', 'the evidence of attestor tpm comes from the TPM');
+    const place = { tcti: flags.tpm, ek: flags.tpmEk };
+    const at = { dataDir, place };
+    return { attestor, tpm: place, evidence: () => tpmEvidence(at), answer: (asked) => tpmAnswer(at, asked) };
+  }
+  const evidence = evidenceFile === undefined ? null : await readEvidence(evidenceFile);
+  return { attestor, evidence, ...(nodeId === undefined ? {} : { nodeId }) };
+}
+
+/** JOIN-015 to JOIN-017. */
+function attestorOf({ attestor, nodeId }: JoinFlags): string {
+  if (nodeId === undefined) return attestor ?? 'join-token';
+  if (!isNodeId(nodeId)) throw flagsError('--node-id', `${JSON.stringify(nodeId.slice(0, 128))} cannot be the id of a node`);
+  if (attestor === undefined || attestor === 'provisioned') return 'provisioned';
+  throw flagsError('--node-id', `it is for attestor provisioned, not for ${attestor}`);
+}
+
+const flagsError = (flag: string, message: string): ControlError =>
+  new ControlError('INVALID_INPUT', `${flag}: ${message}`, { details: { reason: 'flags', flag } });
+
 async function readJoin(io: BcdIo, text: string | undefined, flags: JoinFlags): Promise<JoinBundle> {
-  const { gateway, serverName, pins, approverSetSha256 } = flags;
-  const join = await joinText(io, text);
-  const bundle = pins === undefined ? parseJoinBundle(join) : joinBundleUnder(parsePinsFile(await readPins(pins)), join);
+  const { gateway, serverName, approverSetSha256 } = flags;
+  const bundle = await believed(io, text, flags);
   if (approverSetSha256 !== undefined && (bundle.approverSetSha256 ?? approverSetSha256) !== approverSetSha256) {
     throw new ControlError(
       'INVALID_INPUT',
@@ -89,6 +130,14 @@ async function readJoin(io: BcdIo, text: string | undefined, flags: JoinFlags): 
     ...(gateway === undefined ? {} : { gateway: httpsUrl(gateway) }),
     ...(serverName === undefined ? {} : { serverName }),
   };
+}
+
+async function believed(io: BcdIo, text: string | undefined, { pins, attestor }: JoinFlags): Promise<JoinBundle> {
+  const known = pins === undefined ? null : parsePinsFile(await readPins(pins));
+  // A TPM vouches for itself: whom to believe is all that is needed besides.
+  if (attestor === 'tpm' && text === undefined && known !== null) return { ...known, token: '' };
+  const join = await joinText(io, text);
+  return known === null ? parseJoinBundle(join) : joinBundleUnder(known, join);
 }
 
 async function joinText(io: BcdIo, text: string | undefined): Promise<string> {

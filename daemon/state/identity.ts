@@ -16,6 +16,8 @@ import { isSpkiPin, isTrustDomain, kidOf, parseCertificate, spkiOf } from '../..
 import { type TrustBundle, TrustBundleSchema } from '../../proto/index.ts';
 import type { HeldQuorum } from '../quorum/held-quorum.ts';
 import { heldQuorumFrom, storedQuorum } from '../quorum/stored-quorum.ts';
+import type { TpmPlace } from '../tpm/machine-tpm.ts';
+import { isTcti } from '../tpm/tools.ts';
 import { assertPrivateFile, damaged, hasErrno, readIfPresent, writeDurably } from './files.ts';
 import { readJsonFile, writeJsonFile } from './json-file.ts';
 
@@ -44,6 +46,8 @@ export interface Identity {
   /** Lower-case hex SHA-256 of the only first set it takes; null: as it comes (PIN-007). */
   readonly approverSetPin: string | null;
   readonly joinedAtMs: number;
+  /** The TPM that speaks for this node's keys; null: none does. */
+  readonly tpm: TpmPlace | null;
 }
 
 export interface StoredIdentity {
@@ -82,6 +86,10 @@ const schema = z.strictObject({
     .nullable()
     .default(null),
   joinedAtMs: z.number().int(),
+  tpm: z
+    .strictObject({ tcti: z.string().refine(isTcti, 'is not a TCTI'), ek: z.enum(['rsa', 'ecc']) })
+    .nullable()
+    .default(null),
 });
 
 export const identityPath = (folder: string): string => join(folder, 'identity.json');
@@ -186,7 +194,7 @@ function assertKeyFitsChain(path: string, key: KeyObject, identity: Identity): v
 export async function saveIdentity(folder: string, { identity, key }: StoredIdentity): Promise<void> {
   const keyFile = keyFileOf(key);
   await writeDurably(join(folder, keyFile), key.export({ type: 'pkcs8', format: 'pem' }));
-  const { trust, joinKey, chain, generation, quorum, ...rest } = identity;
+  const { trust, joinKey, chain, generation, quorum, tpm, ...rest } = identity;
   const stored = {
     format: 'better-compute/identity/1',
     ...rest,
@@ -196,6 +204,7 @@ export async function saveIdentity(folder: string, { identity, key }: StoredIden
     chain: chain.map(base64),
     trust: toJson(TrustBundleSchema, trust),
     quorum: storedQuorum(quorum),
+    ...(tpm === null ? {} : { tpm }),
   };
   await writeJsonFile(identityPath(folder), stored, { keepPrevious: true });
   await deleteOtherKeys(folder, keyFile);

@@ -5,7 +5,7 @@
 export { auditCheckpoints, auditCounter, auditEvents } from './audit.ts';
 export { approverSetChanges, commandBatchApprovals, commandBatches, commandBatchMembers, commandBatchScope, tenants } from './batches.ts';
 export { commandProgress, commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
-export { joinTokens, renewReplays } from './join.ts';
+export { joinTokens, renewReplays, tpmChallenges } from './join.ts';
 export {
   bootEntries,
   machineBmcs,

@@ -1,5 +1,5 @@
 import { pgTable, text } from 'drizzle-orm/pg-core';
-import { bytea, instantColumn } from './columns.ts';
+import { bytea, instantColumn, int8 } from './columns.ts';
 
 export const joinTokens = pgTable('join_tokens', {
   id: text('id').primaryKey(),
@@ -21,4 +21,16 @@ export const joinTokens = pgTable('join_tokens', {
 export const renewReplays = pgTable('renew_replays', {
   statementSha256: bytea('statement_sha256').primaryKey(),
   expiresAt: instantColumn('expires_at').notNull(),
+});
+
+export const tpmChallenges = pgTable('tpm_challenges', {
+  id: text('id').primaryKey(),
+  ekSha256: bytea('ek_sha256').notNull(),
+  akName: bytea('ak_name').notNull(),
+  csrSha256: bytea('csr_sha256').notNull(),
+  secretSha256: bytea('secret_sha256').notNull(),
+  createdAt: instantColumn('created_at').notNull(),
+  expiresAt: instantColumn('expires_at').notNull(),
+  usedAt: instantColumn('used_at'),
+  usedGeneration: int8('used_generation'),
 });

@@ -13,6 +13,8 @@ const packages = Object.freeze({
   opensc: { program: 'pkcs11-tool' }, // makes and reads keys of tokens, independently of us
   'openssh-server': { program: 'sshd' }, // lets in whom a certificate of ours names, and nobody else
   'gnutls-bin': { program: 'certtool' }, // reads, verifies and makes certificates and requests
+  swtpm: { program: 'swtpm' }, // TPMs in software
+  'tpm2-tools': { program: 'tpm2_createek' }, // speaks to TPMs; what a daemon with one uses too
   chromium: { program: 'chromium' }, // shows the console's pages as people see them
   'python3-cryptography': { module: 'cryptography' }, // the same; any Python that has it will do (test/harness/python.ts)
 });

@@ -26,6 +26,7 @@ import { findValidCertificate, type Reservation, releaseSerial, reserveSerial, s
 import { decodeRequest } from '../wire.ts';
 import { discovery } from './discovery.ts';
 import { joinToken, provisioned } from './token.ts';
+import { tpm } from './tpm.ts';
 import type { Asked, Attestor, AttestorName, Claim, JoinServiceOptions, JoinVerdict, Judged } from './types.ts';
 import { x509pop } from './x509pop.ts';
 
@@ -36,7 +37,7 @@ const table: Readonly<Record<AttestorName, Attestor | null>> = Object.freeze({
   provisioned,
   discovery,
   'cloud-iid': null,
-  tpm: null,
+  tpm,
 });
 
 /** Every attestor there will be (JOIN-011). */
@@ -53,6 +54,7 @@ export async function joinNode(bytes: Uint8Array, options: JoinServiceOptions): 
   const attestor = assertShape(request); //                                      2. what this version judges
   const asked = { request, csr: parseCsr(request.csr) }; //                      3. the key is the sender's
   const judged = await attestor.judge(asked, options); //                        4. evidence of this deployment
+  if ('challenge' in judged) return defer(request, { kind: 'deferred', retryAfterSeconds: 0, ...judged }, options);
   const trust = await readTrust(options.db); //                                  5. something to believe in
   const verdict = await admission(asked, judged, options); //                    6. now, by this deployment's policy
   if (verdict.kind === 'deferred') return defer(request, verdict, options);

@@ -8,15 +8,13 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { NodeRole } from '../../domain/commands/kinds.ts';
-import { ControlError, isControlError } from '../../domain/errors.ts';
 import { type Executor, instant } from '../../drizzle/client.ts';
-import { insertNodeRow, lockNode, type NodeFacts } from '../../drizzle/queries/nodes.ts';
+import { lockNode, type NodeFacts } from '../../drizzle/queries/nodes.ts';
 import { type JoinTokenClaims, openJoinToken } from '../../pki/enroll/index.ts';
 import type { CertificateRequest } from '../../pki/x509/index.ts';
-import { appendAudit } from '../audit.ts';
-import { assertTenant } from '../tenants.ts';
 import { secretSha256, type TokenRole } from '../tokens.ts';
-import { assertMayJoin, beginIdentity, csrSha256, denied, hardwareJson } from './identity.ts';
+import { admitNode } from './admit.ts';
+import { csrSha256, denied } from './identity.ts';
 import type { Asked, Attestor, Claim, JoinServiceOptions } from './types.ts';
 
 type TokenAttestor = 'join-token' | 'provisioned';
@@ -48,10 +46,18 @@ export const provisioned = attestorOf(['node'], {
   mayReplace: (before) => before === 'ramdisk' || before === 'node',
 });
 
-function openToken({ request: { evidence, role } }: Asked, { joinEncryption, trustDomain }: JoinServiceOptions): JoinTokenClaims {
+function openToken({ request: { evidence, role, nodeId } }: Asked, { joinEncryption, trustDomain }: JoinServiceOptions): JoinTokenClaims {
   const claims = openJoinToken(joinEncryption.privateKey, Buffer.from(evidence).toString('utf8'), { trustDomain });
-  if (claims.role === role) return claims;
-  throw denied('wrong-role', `the join token is for role ${claims.role}, the request for ${role}`);
+  if (claims.role !== role) throw denied('wrong-role', `the join token is for role ${claims.role}, the request for ${role}`);
+  assertTakenFor(nodeId, claims);
+  return claims;
+}
+
+/** JOIN-016: a machine that takes itself for another one is told so before its token is used up. */
+function assertTakenFor(nodeId: string, claims: JoinTokenClaims): void {
+  if (nodeId === '' || nodeId === claims.nodeId) return;
+  const named = claims.nodeId === undefined ? 'names no node' : `is for node ${claims.nodeId}`;
+  throw denied('other-node', `the machine takes itself for node ${JSON.stringify(nodeId.slice(0, 128))}, and the join token ${named}`);
 }
 
 interface TokenAsked extends Asked {
@@ -127,35 +133,20 @@ interface Admission {
 }
 
 /** A new node; or one that is known and gets a new identity, because somebody made a token for it by name. */
-async function admit(tx: Executor, admission: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
-  const { nodeId, token, asked } = admission;
-  const { siteId, role, tenantId } = token;
-  await assertTenant(tx, tenantId).catch((cause: unknown) => {
-    throw isControlError(cause) ? denied('tenant-deleted', `the join token is for tenant ${tenantId}, which was deleted`) : cause;
-  });
-  const { hardware } = asked.request;
-  const row = { id: nodeId, siteId, role, tenantId, hostname: hardware?.hostname ?? '', hardware: hardwareJson(hardware), now };
-  const created = await insertNodeRow(tx, row);
-  const node = await lockNode(tx, nodeId);
-  if (node === undefined) throw new ControlError('INTERNAL', `node ${nodeId} is gone`);
-  const identityGeneration = created ? node.identityGeneration : await renewIdentity(tx, { ...admission, node }, now);
+function admit(tx: Executor, { nodeId, token, asked }: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
+  const { siteId, role, tenantId, createdBy: actor } = token;
   const { tokenId } = asked.claims;
-  const details = { token: tokenId, attestor: asked.rules.name, generation: identityGeneration, site: siteId, role, tenant: tenantId };
-  const key = `node/${nodeId}/join/${identityGeneration}`;
-  await appendAudit(tx, { key, actor: token.createdBy, action: created ? 'node.join' : 'node.rejoin', subject: nodeId, details }, now);
-  return { ...node, role, state: 'active', identityGeneration };
-}
-
-const tenantOf = { name: 'join-tenant', text: 'select tenant_id as "tenantId" from nodes where id = $1' };
-
-async function renewIdentity(tx: Executor, { node, token, asked }: Admission & { readonly node: NodeFacts }, now: number): Promise<number> {
-  const { siteId, role, tenantId } = token;
-  const [owner] = await tx.query<{ tenantId: string }>(tenantOf, [node.id]);
-  // A batch of the one tenant must never reach a machine that answers for the other.
-  if (owner?.tenantId !== tenantId) throw denied('node-differs', `node ${node.id} is of another tenant than the join token`);
-  if (node.siteId !== siteId || !asked.rules.mayReplace(node.role, role)) {
-    throw denied('node-differs', `node ${node.id} is a ${node.role} of site ${node.siteId}, the join token names a ${role} of ${siteId}`);
-  }
-  assertMayJoin(node);
-  return beginIdentity(tx, { node, role, evidenceId: asked.claims.tokenId, reason: 'joined again', now });
+  return admitNode(tx, {
+    nodeId,
+    siteId,
+    role,
+    tenantId,
+    actor,
+    now,
+    word: 'the join token',
+    evidenceId: tokenId,
+    mayReplace: (before) => asked.rules.mayReplace(before.role, role),
+    hardware: asked.request.hardware,
+    details: { token: tokenId, attestor: asked.rules.name },
+  });
 }

@@ -3,10 +3,12 @@ import type { NodeRole } from '../../domain/commands/kinds.ts';
 import type { Database, Executor } from '../../drizzle/client.ts';
 import type { NodeFacts } from '../../drizzle/queries/nodes.ts';
 import type { DecryptionKey } from '../../pki/bundle/types.ts';
+import type { EndorsementRoots } from '../../pki/tpm/index.ts';
 import type { CertificateRequest, Signer } from '../../pki/x509/index.ts';
 import type { HardwareClaims, JoinRequest } from '../../proto/index.ts';
 import type { ServiceLog } from '../log.ts';
 import type { NodeAuthority } from '../node-certs.ts';
+import type { TokenRole } from '../tokens.ts';
 
 /** Every attestor there will be, with the release that brings it (JOIN-011). */
 export type AttestorName = 'join-token' | 'x509pop' | 'provisioned' | 'discovery' | 'cloud-iid' | 'tpm';
@@ -21,11 +23,31 @@ export interface JoinServiceOptions {
   readonly joinEncryption: Pick<DecryptionKey, 'privateKey'>;
   /** Default: nobody is made to wait. */
   readonly policy?: JoinPolicy;
+  /** Whose TPMs are of this fleet. Absent: attestor tpm is not offered. */
+  readonly tpm?: TpmTrust;
   /** Takes a machine out of use, in the transaction that found out why. */
   readonly quarantine: QuarantineMachine;
   readonly log: ServiceLog;
   readonly now: number;
   readonly random?: (bytes: number) => Uint8Array;
+}
+
+/** A TPM that the operator listed, and what the machine with it is. */
+export interface TpmEnrolment {
+  /** Lower-case hex SHA-256 of the endorsement key's SPKI. */
+  readonly ekSha256: string;
+  readonly siteId: string;
+  readonly role: TokenRole;
+  readonly tenantId: string;
+  /** null: named after its endorsement key. */
+  readonly nodeId: string | null;
+}
+
+export interface TpmTrust {
+  /** As the inventory stands now. */
+  find(ekSha256: string): Promise<TpmEnrolment | undefined>;
+  /** Where set, an endorsement key also needs a certificate that leads to one of them. */
+  readonly roots: EndorsementRoots | null;
 }
 
 export interface Suspicion {
@@ -70,6 +92,11 @@ export interface Claim {
   readonly statements: readonly string[];
 }
 
+/** Evidence that holds so far, and what is asked back before it counts (JOIN-013): the same request again, with the answer. */
+export interface Challenged {
+  readonly challenge: Uint8Array;
+}
+
 /** Evidence that holds, and how it is used up. */
 export interface Judged {
   /** For the policy, before anything is used up. */
@@ -87,5 +114,5 @@ export interface Attestor {
   /** The roles it admits. */
   readonly roles: readonly NodeRole[];
   /** @throws MALFORMED, UNAUTHENTICATED, BAD_SIGNATURE, CERTIFICATE_EXPIRED or PERMISSION_DENIED for evidence that does not hold */
-  judge(asked: Asked, options: JoinServiceOptions): Judged | Promise<Judged>;
+  judge(asked: Asked, options: JoinServiceOptions): Judged | Promise<Judged | Challenged>;
 }

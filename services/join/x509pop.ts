@@ -16,6 +16,7 @@ import {
   isNodeKeyStatement,
   type NodeIdentity,
   nodeIdentityOf,
+  parseTpmAkUri,
   verifyChain,
 } from '../../pki/x509/index.ts';
 import { bounds, decodeMessage, type X509PopEvidence, X509PopEvidenceSchema } from '../../proto/index.ts';
@@ -34,6 +35,7 @@ export const x509pop: Attestor = {
     const leaf = verifyLeaf(chain, options); //                           2. issued under the node CA, ended a week ago at most
     const identity = identityOf(leaf, asked, options); //                 3. of the role that is asked for
     assertProof(asked, { leaf, proof }); //                               4. by the certificate's key, for this request
+    assertNotAttested(leaf);
     const row = await assertIssued({ leaf, identity }, options); //       5. issued here, not revoked
     const evidence = { leaf, identity, row, csr: asked.csr };
     return {
@@ -79,6 +81,12 @@ function identityOf(leaf: Certificate, { request }: Asked, { trustDomain }: Join
 
 function assertProof({ request: { nonce, csr } }: Asked, { leaf, proof }: { leaf: Certificate; proof: X509PopEvidence['proof'] }): void {
   verifyEnvelope({ signature: proof, purpose: 'x509pop', parts: [nonce, csr], key: leaf.spki });
+}
+
+/** ID-013: only a TPM says again what a TPM said; and a key that was copied from its machine must not shed what it was bound to. */
+function assertNotAttested({ uriSans, serial }: Certificate): void {
+  if (uriSans.every((uri) => parseTpmAkUri(uri) === null)) return;
+  throw denied('key-attestation', `the key of certificate ${serial} is attested by a TPM: this machine joins again with attestor tpm`);
 }
 
 interface Proven {

@@ -263,7 +263,7 @@ describe('a deployment in code', function () {
     });
     after(() => gateway.close());
 
-    it('KEY-048 KEY-013 KEY-001 serves Join, Renew and Session to a machine that has its certificate alone, and holds no key of the bundle', async () => {
+    it('KEY-048 KEY-013 KEY-001 JOIN-022 handed the services of its own process, it serves Join, Renew and Session to a machine that has its certificate alone, and holds no key of the bundle', async () => {
       const dataDir = join(folder, 'node');
       const pins = { gateway: url, servingCaPin: spkiPin(bundle.servingCa.spki), joinKey: bundle.joinSigning.spki, trustDomain };
       await joinNode({

@@ -42,6 +42,35 @@ describe('bcd on the command line', () => {
   }
   const joinString = (): string => encodeJoinBundle(joinBundleOf(deployment, gateway.url));
 
+  it('JOIN-016 --node-id sends attestor provisioned and the node that this system is; another one is not taken', async () => {
+    const dataDir = scratchFolder();
+    const joined = await bcd(['join', '--node-id', 'node-7', '--data-dir', dataDir, joinString()]);
+    assert.equal(joined.code, 0, joined.err);
+    assert.deepEqual(
+      requests().map(({ attestor, nodeId }) => [attestor, nodeId]),
+      [['provisioned', 'node-7']],
+    );
+    const other = await bcd(['join', '--node-id', 'node-8', '--data-dir', scratchFolder(), joinString()]);
+    assert.notEqual(other.code, 0);
+    assert.match(other.err, /it is for node node-7, and this machine is to be node-8/);
+  });
+
+  it('JOIN-016 JOIN-017 flags that do not go together are refused before anything is asked', async () => {
+    const tries: [string[], RegExp][] = [
+      [['--node-id', 'node-7', '--attestor', 'tpm'], /--node-id: it is for attestor provisioned, not for tpm/],
+      [['--node-id', 'a b'], /--node-id: "a b" cannot be the id of a node/],
+      [['--attestor', 'tpm', '--evidence-file', '/x'], /--evidence-file: the evidence of attestor tpm comes from the TPM/],
+      [['--attestor', 'tpm', '--tpm', '--help'], /It must be a TCTI/],
+      [['--attestor', 'tpm', '--tpm-ek', 'dsa'], /Allowed choices are rsa, ecc/],
+    ];
+    for (const [flags, message] of tries) {
+      const { code, err } = await bcd(['join', ...flags, '--data-dir', scratchFolder(), joinString()]);
+      assert.notEqual(code, 0, flags.join(' '));
+      assert.match(err, message);
+    }
+    assert.equal(requests().length, 0);
+  });
+
   it('CLI-020 with the pins of the machine a token alone joins, and a string for another control plane does not', async () => {
     const { token, ...pins } = joinBundleOf(deployment, gateway.url);
     const file = join(scratchFolder(), 'pins.json');

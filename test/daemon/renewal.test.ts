@@ -30,6 +30,8 @@ describe('renewal of the certificate', () => {
     for (const one of running.splice(0).toReversed()) await one.stop();
   });
 
+  /** Nothing is stated about this node's key. */
+  const attest = async (): Promise<Uint8Array> => new Uint8Array();
   const clockAt = (wallMs: number) => createServerClock({ wallMs: () => wallMs, steadyMs: () => 1_000 });
   const leafOf = ({ identity }: StoredIdentity) => parseCertificate(identity.chain[0] as Uint8Array);
   const read = (bytes: Uint8Array): RenewRequest => decodeMessage(RenewRequestSchema, bytes, 'renewRequest');
@@ -54,7 +56,7 @@ describe('renewal of the certificate', () => {
 
   it('RENEW-002 proves with the current key over the new CSR, the node and the time; the new certificate is for a new key', async () => {
     let seen: RenewRequest | undefined;
-    const renewed = await renewIdentity(stored, { clock: clockAt(now), call: (bytes) => ((seen = read(bytes)), honest(bytes)) });
+    const renewed = await renewIdentity(stored, { attest, clock: clockAt(now), call: (bytes) => ((seen = read(bytes)), honest(bytes)) });
     assert.ok(seen);
     verifyRenewProof(seen.proof, { csr: seen.csr, nodeId: 'node-1', timeMs: seen.timeMs }, spkiOf(stored.key));
     assert.throws(() =>
@@ -104,7 +106,7 @@ describe('renewal of the certificate', () => {
   for (const [title, call, message] of lies) {
     it(`an answer ${title} changes nothing`, async () => {
       await assert.rejects(
-        renewIdentity(stored, { clock: clockAt(now), call }),
+        renewIdentity(stored, { attest, clock: clockAt(now), call }),
         (error: Error) => error instanceof ControlError && message.test(error.message),
       );
     });
@@ -118,7 +120,7 @@ describe('renewal of the certificate', () => {
         if (Math.abs((times.at(-1) ?? 0) - now) <= minute) return honest(bytes);
         throw refusalOf({ 'grpc-status': '16', 'x-bc-reason': 'clock-skew', 'x-bc-server-time-ms': String(now) }) as ControlError;
       };
-      await renewIdentity(stored, { clock: clockAt(now + offMs), call });
+      await renewIdentity(stored, { attest, clock: clockAt(now + offMs), call });
       assert.deepEqual(times, [now + offMs, now]);
     });
   }
@@ -129,7 +131,7 @@ describe('renewal of the certificate', () => {
       calls += 1;
       throw refusalOf({ 'grpc-status': '16', 'x-bc-reason': 'clock-skew', 'x-bc-server-time-ms': String(now + hour) }) as ControlError;
     };
-    await assert.rejects(renewIdentity(stored, { clock: clockAt(now), call }), (error: unknown) => codeOf(error) === 'CLOCK_SKEW');
+    await assert.rejects(renewIdentity(stored, { attest, clock: clockAt(now), call }), (error: unknown) => codeOf(error) === 'CLOCK_SKEW');
     assert.equal(calls, 2);
   });
 

@@ -129,6 +129,7 @@ export function startMember(options: MemberOptions): Member {
     spec: memorySpec(),
     status: sink,
     crash: neverCrash,
+    attest: async () => new Uint8Array(),
     wallMs: source.wallMs,
     journal: new Journal({ storage: options.journalStorage ?? memoryStorage, records: [], withoutPayload }),
     quorum: options.quorumStores ?? memoryQuorumStores(),

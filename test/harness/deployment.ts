@@ -139,6 +139,7 @@ export async function joinedNode(deployment: TestDeployment, init: NodeInit): Pr
     quorum: heldAsPublished(message),
     approverSetPin,
     joinedAtMs: now,
+    tpm: null,
   };
   return { identity, key };
 }

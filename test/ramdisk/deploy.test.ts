@@ -249,7 +249,7 @@ describe('deploy.image', () => {
       [text('user-data'), text('bc-join'), text('meta-data')],
       [secrets['secret://user'], 'bcjoin1.abc', '{"instance-id":"i-1"}'],
     );
-    assert.match(text('vendor-data'), /^#cloud-config\n\{"write_files":.*"--attestor","provisioned"/);
+    assert.match(text('vendor-data'), /^#cloud-config\n\{"write_files":.*"bcd","join","--node-id","[a-z0-9-]+"/);
   });
 
   it('asks for the secrets first: without them nothing is written', async () => {

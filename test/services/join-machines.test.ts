@@ -5,7 +5,15 @@ import type { Code } from '../../domain/errors.ts';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { verifyJoinResponse } from '../../pki/enroll/index.ts';
 import { signEnvelope } from '../../pki/envelope/index.ts';
-import { type Certificate, nodeIdentityOf, parseCertificate, signerFromPrivateKey } from '../../pki/x509/index.ts';
+import {
+  type Certificate,
+  issueLeaf,
+  nodeIdentityOf,
+  parseCertificate,
+  signerFromPrivateKey,
+  spkiOf,
+  tpmAkUri,
+} from '../../pki/x509/index.ts';
 import { type JoinGranted, type JoinRequest, JoinRequestSchema, SignatureSchema, site, X509PopEvidenceSchema } from '../../proto/index.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
 import { joinNode } from '../../services/join/join.ts';
@@ -254,6 +262,24 @@ describe('joining without a token', () => {
       const { evidence } = await request(node);
       const replayed = { ...(await joinRequest(newKey(), '', { attestor: 'x509pop' })), evidence };
       await assert.rejects(send(replayed), refused('BAD_SIGNATURE', /x509pop/, 'bad-signature'));
+    });
+
+    it('ID-013 states nothing of a TPM, which only a TPM says: a key that one attests joins again by it alone', async () => {
+      const node = await away();
+      const stated = await issueLeaf({
+        ca: authorityOf(await testBundle()),
+        profile: 'node',
+        spki: spkiOf(node.key.publicKey),
+        identity: { trustDomain, siteId: 'berlin', nodeId: node.id },
+        sans: { uris: [tpmAkUri(Buffer.concat([Buffer.from([0, 11]), Buffer.alloc(32, 7)]))] },
+        now,
+        serial: node.certificate.serial,
+      });
+      await used.db.query({ text: 'update node_certs set cert_der = $1 where serial = $2' }, [stated.der, stated.serial]);
+      await assert.rejects(
+        send(await request({ ...node, certificate: stated })),
+        refused('PERMISSION_DENIED', /is attested by a TPM: this machine joins again with attestor tpm/, 'key-attestation'),
+      );
     });
 
     it('JOIN-013 a policy may say not yet: signed, without a certificate, and nothing is used up', async () => {

@@ -219,6 +219,23 @@ describe('joining by token', () => {
     }
   });
 
+  it('JOIN-016 a machine that takes itself for another node than its token is told so, and the token stays good', async () => {
+    const key = newKey();
+    const named = await token({ nodeId: 'metal-16' });
+    const asking = async (nodeId: string, evidence: string) => {
+      const message = { ...(await joinRequest(key, evidence)), nodeId };
+      return granted(message, await send(message));
+    };
+    await assert.rejects(
+      asking('metal-17', named),
+      refused('PERMISSION_DENIED', /takes itself for node "metal-17", and the join token is for node metal-16/, 'other-node'),
+    );
+    const open = await token();
+    await assert.rejects(asking('metal-17', open), refused('PERMISSION_DENIED', /and the join token names no node/, 'other-node'));
+    assert.equal((await asking('metal-16', named)).nodeId, 'metal-16');
+    await send(await joinRequest(newKey(), open));
+  });
+
   it('JOIN-010 JOIN-011 refuses requests that are none, before the token is touched', async () => {
     assert.deepEqual(attestors, ['join-token', 'x509pop', 'provisioned', 'discovery', 'cloud-iid', 'tpm']);
     const evidence = await token();
@@ -229,7 +246,8 @@ describe('joining by token', () => {
       RegExp,
       string,
     ][] = [
-      [{ attestor: 'tpm' }, 'UNSUPPORTED', /attestor tpm is not offered here/, 'attestor-unsupported'],
+      [{ attestor: 'tpm' }, 'UNSUPPORTED', /attestor tpm is not offered here: this deployment lists no TPMs/, 'attestor-unsupported'],
+      [{ attestor: 'cloud-iid' }, 'UNSUPPORTED', /attestor cloud-iid is not offered here/, 'attestor-unsupported'],
       [{ attestor: 'x' }, 'UNSUPPORTED', /names no attestor we know/, 'attestor-unknown'],
       [{ role: 'ramdisk' }, 'INVALID_INPUT', /role node or site/, 'wrong-role'],
       [{ role: 'site' }, 'PERMISSION_DENIED', /is for role node, the request for site/, 'wrong-role'],

@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
-import { fromBinary, toBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import type { NodeRole } from '../../domain/commands/kinds.ts';
+import type { Code } from '../../domain/errors.ts';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { openSession } from '../../drizzle/queries/sessions.ts';
 import { createBundle, type PkiBundle } from '../../pki/bundle/index.ts';
-import { signRenewProof } from '../../pki/enroll/index.ts';
-import { issueLeaf, parseCertificate, signerFromPrivateKey, spkiOf, tpmAkUri } from '../../pki/x509/index.ts';
-import { bounds, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
+import { renewStatement, signRenewProof } from '../../pki/enroll/index.ts';
+import { agentProfiles, issueLeaf, parseCertificate, signerFromPrivateKey, spkiOf, tpmAkUri } from '../../pki/x509/index.ts';
+import { bounds, KeyAttestationSchema, type RenewRequest, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
 import { revokeNode } from '../../services/revocation.ts';
+import { createSoftwareAk, type SoftwareAk } from '../fakes/attestation-key.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { createRenewal, type Renewal, type RenewalChanges } from './identity-support.ts';
 import {
@@ -182,20 +185,88 @@ describe('renewal', () => {
     );
   });
 
-  it('RENEW-008 refuses to renew a TPM-attested key without the attestation it cannot judge', async () => {
-    const node = await enrol(used.db, 'attested');
-    const statement = tpmAkUri(Buffer.concat([Buffer.from([0, 11]), Buffer.alloc(32, 7)]));
-    const certificate = await issueLeaf({
-      ca: authorityOf(bundle),
-      profile: 'node',
-      spki: spkiOf(node.key.publicKey),
-      identity: { trustDomain, siteId: 'berlin', nodeId: node.id },
-      sans: { uris: [statement] },
-      now,
-      serial: node.certificate.serial,
+  describe('of a key that a TPM attests', () => {
+    const ak = createSoftwareAk();
+    /** As enrol makes one, with a statement. */
+    async function attested(id: string, { role = 'node', name = ak.name }: { role?: NodeRole; name?: Uint8Array } = {}) {
+      const node = await enrol(used.db, id, { role });
+      const certificate = await issueLeaf({
+        ca: authorityOf(bundle),
+        profile: agentProfiles[role],
+        spki: spkiOf(node.key.publicKey),
+        identity: { trustDomain, siteId: 'berlin', nodeId: node.id },
+        sans: { uris: [tpmAkUri(name)] },
+        now,
+        serial: node.certificate.serial,
+      });
+      await used.db.query({ text: 'update node_certs set cert_der = $1 where serial = $2' }, [certificate.der, certificate.serial]);
+      return { ...node, certificate };
+    }
+    const with_ = (sent: Renewal, attestation: MessageInitShape<typeof KeyAttestationSchema>): Renewal => ({
+      ...sent,
+      request: { ...sent.request, keyAttestation: toBinary(KeyAttestationSchema, create(KeyAttestationSchema, attestation)) },
     });
-    await used.db.query({ text: 'update node_certs set cert_der = $1 where serial = $2' }, [certificate.der, certificate.serial]);
-    await assert.rejects(send(await renewal(node, { certificate })), refused('UNSUPPORTED', /attested by a TPM/, 'key-attestation'));
+    const statementOf = (node: EnrolledNode, { request: { csr, timeMs } }: Renewal) => renewStatement({ csr, nodeId: node.id, timeMs });
+    const by = (key: SoftwareAk, node: EnrolledNode, sent: Renewal) => key.attest(spkiOf(sent.next.publicKey), statementOf(node, sent));
+
+    it('RENEW-008 RENEW-010 with the word of that TPM’s key for the new one, the certificate goes on and states the same', async () => {
+      const node = await attested('attested');
+      const sent = await renewal(node);
+      const answer = fromBinary(RenewResponseSchema, await send(with_(sent, by(ak, node, sent))));
+      assert.deepEqual(parseCertificate(answer.chain[0]!).uriSans, node.certificate.uriSans);
+      assert.deepEqual(node.certificate.uriSans.slice(1), [tpmAkUri(ak.name)]);
+    });
+
+    it('RENEW-008 without it, by another key, about another key, request or moment: refused, and nothing is used up', async () => {
+      const node = await attested('attested-2');
+      const sent = await renewal(node);
+      const [spki, statement] = [spkiOf(sent.next.publicKey), statementOf(node, sent)];
+      const other = createSoftwareAk();
+      const good = by(ak, node, sent);
+      const movable = createSoftwareAk({ attributes: 0x0005_0060 });
+      const later = renewStatement({ csr: sent.request.csr, nodeId: node.id, timeMs: Number(sent.request.timeMs) + 1 });
+      const tries: [MessageInitShape<typeof KeyAttestationSchema>, Code, RegExp, string][] = [
+        [by(other, node, sent), 'PERMISSION_DENIED', /another attestation key speaks/, 'tpm-other-ak'],
+        [{ ...by(other, node, sent), akPublic: ak.akPublic }, 'BAD_SIGNATURE', /did not sign this quote/, 'tpm-signature'],
+        [ak.attest(spkiOf(newKey().publicKey), statement), 'PERMISSION_DENIED', /about another key/, 'tpm-other-key'],
+        [ak.attest(spki, later), 'PERMISSION_DENIED', /or another request/, 'tpm-other-key'],
+        [ak.attest(spki, renewStatement({ ...sent.request, nodeId: 'else' })), 'PERMISSION_DENIED', /or another request/, 'tpm-other-key'],
+        [{ ...good, quote: Buffer.concat([good.quote, Buffer.from([0])]) }, 'BAD_SIGNATURE', /did not sign/, 'tpm-signature'],
+        [{ ...good, akPublic: new Uint8Array() }, 'MALFORMED', /akPublic.size is cut short/, 'tpm'],
+      ];
+      for (const [attestation, code, message, reason] of tries)
+        await assert.rejects(send(with_(sent, attestation)), refused(code, message, reason));
+      await assert.rejects(send(sent), refused('PERMISSION_DENIED', /needs that TPM's attestation/, 'key-attestation'));
+      const broken = { ...sent, request: { ...sent.request, keyAttestation: Buffer.from([0xff]) } };
+      await assert.rejects(send(broken), refused('MALFORMED', /./, 'request'));
+      const weak = await attested('attested-3', { name: movable.name });
+      const weakly = await renewal(weak);
+      await assert.rejects(
+        send(with_(weakly, by(movable, weak, weakly))),
+        refused('PERMISSION_DENIED', /is not fixedTPM, fixedParent/, 'tpm-ak-attributes'),
+      );
+      await send(with_(sent, good));
+    });
+
+    it('RENEW-009 RENEW-010 an attestation alone states nothing: the certificate that is shown decides', async () => {
+      const node = await enrol(used.db, 'attests-unasked');
+      const sent = await renewal(node);
+      const answer = fromBinary(RenewResponseSchema, await send(with_(sent, by(ak, node, sent))));
+      assert.deepEqual(parseCertificate(answer.chain[0]!).uriSans, node.certificate.uriSans);
+      assert.equal(node.certificate.uriSans.length, 1);
+    });
+
+    it('ID-034 a tenant’s machine never attests: not with a statement, and not without', async () => {
+      const attests = refused('PERMISSION_DENIED', /is a tenant's: it attests nothing/, 'tenant-attests');
+      const plain = await enrol(used.db, 'let-plain', { role: 'node-tenant' });
+      const sent = await renewal(plain);
+      await assert.rejects(send(with_(sent, by(ak, plain, sent))), attests);
+      const stated = await attested('let-stated', { role: 'node-tenant' });
+      const its = await renewal(stated);
+      await assert.rejects(send(with_(its, by(ak, stated, its))), attests);
+      await assert.rejects(send(its), attests);
+      await send(sent);
+    });
   });
 
   it('RENEW-010 copies other statements from the presented leaf, never from the CSR', async () => {

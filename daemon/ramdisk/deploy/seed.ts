@@ -34,7 +34,7 @@ export function seedFiles({ nodeId, runId, userData, metaData, networkConfig, jo
     'meta-data': text(metaData === '' ? JSON.stringify({ 'instance-id': runId, 'local-hostname': nodeId }) : checkedMetaData(metaData)),
     'user-data': userData ?? text('#cloud-config\n{}\n'),
     ...(networkConfig === '' ? {} : { 'network-config': text(networkConfig) }),
-    ...(join === null ? {} : { [joinFile]: join, 'vendor-data': text(vendorData(Buffer.from(join).toString('utf8').trim())) }),
+    ...(join === null ? {} : { [joinFile]: join, 'vendor-data': text(vendorData(nodeId, Buffer.from(join).toString('utf8').trim())) }),
   };
 }
 
@@ -49,12 +49,12 @@ function checkedMetaData(json: string): string {
 }
 
 /** Where bcd is part of the image: joins on the first boot, and goes on as a service. Beside the user's own data, never in it. */
-function vendorData(join: string): string {
+function vendorData(nodeId: string, join: string): string {
   const path = '/run/better-compute/join';
   return `#cloud-config\n${JSON.stringify({
     write_files: [{ path, permissions: '0600', owner: 'root:root', content: join }],
     runcmd: [
-      ['bcd', 'join', '--attestor', 'provisioned', '--wait', '900', `@${path}`],
+      ['bcd', 'join', '--node-id', nodeId, '--wait', '900', `@${path}`],
       ['rm', '-f', path],
       ['systemctl', 'enable', '--now', 'bcd'],
     ],

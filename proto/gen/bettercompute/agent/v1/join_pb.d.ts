@@ -103,7 +103,7 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
 
   /**
    * What the attestor judges: for join-token and provisioned the token's UTF-8 text, for x509pop an X509PopEvidence, for discovery a
-   * SignedDiscoveryAssertion.
+   * SignedDiscoveryAssertion, for tpm a TpmEvidence.
    *
    * @generated from field: bytes evidence = 2;
    */
@@ -143,6 +143,13 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
    * @generated from field: bytes nonce = 7;
    */
   nonce: Uint8Array;
+
+  /**
+   * The node that the machine takes itself for (JOIN-016). It names nobody: a token for another node is refused. Empty for none.
+   *
+   * @generated from field: string node_id = 8;
+   */
+  nodeId: string;
 };
 
 /**
@@ -177,6 +184,150 @@ export declare type X509PopEvidence = Message<"bettercompute.agent.v1.X509PopEvi
  * Use `create(X509PopEvidenceSchema)` to create a new message.
  */
 export declare const X509PopEvidenceSchema: GenMessage<X509PopEvidence>;
+
+/**
+ * The evidence of attestor tpm. The first request shows the TPM and is answered by a TpmChallenge in a deferral; the next one shows
+ * the same with the answer.
+ *
+ * @generated from message bettercompute.agent.v1.TpmEvidence
+ */
+export declare type TpmEvidence = Message<"bettercompute.agent.v1.TpmEvidence"> & {
+  /**
+   * TPM2B_PUBLIC of the endorsement key.
+   *
+   * @generated from field: bytes ek_public = 1;
+   */
+  ekPublic: Uint8Array;
+
+  /**
+   * DER, of the endorsement key first, then what leads towards a manufacturer's root; empty where the TPM has none.
+   *
+   * @generated from field: repeated bytes ek_certificates = 2;
+   */
+  ekCertificates: Uint8Array[];
+
+  /**
+   * TPM2B_PUBLIC of the attestation key, in the same TPM.
+   *
+   * @generated from field: bytes ak_public = 3;
+   */
+  akPublic: Uint8Array;
+
+  /**
+   * Absent in the first request.
+   *
+   * @generated from field: bettercompute.agent.v1.TpmAnswer answer = 4;
+   */
+  answer?: TpmAnswer | undefined;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.TpmEvidence.
+ * Use `create(TpmEvidenceSchema)` to create a new message.
+ */
+export declare const TpmEvidenceSchema: GenMessage<TpmEvidence>;
+
+/**
+ * What only the TPM that was asked can say.
+ *
+ * @generated from message bettercompute.agent.v1.TpmAnswer
+ */
+export declare type TpmAnswer = Message<"bettercompute.agent.v1.TpmAnswer"> & {
+  /**
+   * Of the challenge that is answered.
+   *
+   * @generated from field: string challenge_id = 1;
+   */
+  challengeId: string;
+
+  /**
+   * Which the TPM gave away for the attestation key.
+   *
+   * @generated from field: bytes secret = 2;
+   */
+  secret: Uint8Array;
+
+  /**
+   * Of the CSR's key, bound to the secret.
+   *
+   * @generated from field: bettercompute.agent.v1.KeyAttestation attestation = 3;
+   */
+  attestation?: KeyAttestation | undefined;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.TpmAnswer.
+ * Use `create(TpmAnswerSchema)` to create a new message.
+ */
+export declare const TpmAnswerSchema: GenMessage<TpmAnswer>;
+
+/**
+ * The challenge of attestor tpm, in JoinDeferral.challenge: TPM2_ActivateCredential answers it.
+ *
+ * @generated from message bettercompute.agent.v1.TpmChallenge
+ */
+export declare type TpmChallenge = Message<"bettercompute.agent.v1.TpmChallenge"> & {
+  /**
+   * Named by the answer.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * TPM2B_ID_OBJECT.
+   *
+   * @generated from field: bytes credential = 2;
+   */
+  credential: Uint8Array;
+
+  /**
+   * TPM2B_ENCRYPTED_SECRET.
+   *
+   * @generated from field: bytes encrypted_secret = 3;
+   */
+  encryptedSecret: Uint8Array;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.TpmChallenge.
+ * Use `create(TpmChallengeSchema)` to create a new message.
+ */
+export declare const TpmChallengeSchema: GenMessage<TpmChallenge>;
+
+/**
+ * A TPM's attestation key speaks for a node's key, at a join and in RenewRequest.key_attestation.
+ *
+ * @generated from message bettercompute.agent.v1.KeyAttestation
+ */
+export declare type KeyAttestation = Message<"bettercompute.agent.v1.KeyAttestation"> & {
+  /**
+   * TPM2B_PUBLIC of the attestation key.
+   *
+   * @generated from field: bytes ak_public = 1;
+   */
+  akPublic: Uint8Array;
+
+  /**
+   * TPMS_ATTEST of a quote; its extraData is the SHA-256 of the signing input of purpose key-attestation.
+   *
+   * @generated from field: bytes quote = 2;
+   */
+  quote: Uint8Array;
+
+  /**
+   * TPMT_SIGNATURE by the attestation key.
+   *
+   * @generated from field: bytes signature = 3;
+   */
+  signature: Uint8Array;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.KeyAttestation.
+ * Use `create(KeyAttestationSchema)` to create a new message.
+ */
+export declare const KeyAttestationSchema: GenMessage<KeyAttestation>;
 
 /**
  * The answer to Join, signed by the JoinService key that the daemon pinned, under purpose join-response.
@@ -370,7 +521,7 @@ export declare type RenewRequest = Message<"bettercompute.agent.v1.RenewRequest"
   proof?: Signature | undefined;
 
   /**
-   * Evidence about the next key; empty for none.
+   * An encoded KeyAttestation of the next key, where the certificate's key is attested by a TPM (RENEW-008); empty for none.
    *
    * @generated from field: bytes key_attestation = 5;
    */

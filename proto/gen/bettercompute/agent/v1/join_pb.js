@@ -10,7 +10,7 @@ import { file_bettercompute_common_v1_common } from "../../common/v1/common_pb.j
  * Describes the file bettercompute/agent/v1/join.proto.
  */
 export const file_bettercompute_agent_v1_join = /*@__PURE__*/
-  fileDesc("CiFiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2pvaW4ucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEiwwEKDkhhcmR3YXJlQ2xhaW1zEhAKCGhvc3RuYW1lGAEgASgJEhIKCm1hY2hpbmVfaWQYAiABKAkSEwoLc3lzdGVtX3V1aWQYAyABKAkSFQoNc3lzdGVtX3NlcmlhbBgEIAEoCRIVCg1tYWNfYWRkcmVzc2VzGAUgAygJEhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIOCgZrZXJuZWwYByABKAkSDAoEY3B1cxgIIAEoDRIUCgxtZW1vcnlfYnl0ZXMYCSABKAQirQEKC0pvaW5SZXF1ZXN0EhAKCGF0dGVzdG9yGAEgASgJEhAKCGV2aWRlbmNlGAIgASgMEgsKA2NzchgDIAEoDBIMCgRyb2xlGAQgASgJEhYKDmRhZW1vbl92ZXJzaW9uGAUgASgJEjgKCGhhcmR3YXJlGAYgASgLMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5IYXJkd2FyZUNsYWltcxINCgVub25jZRgHIAEoDCJTCg9YNTA5UG9wRXZpZGVuY2USDQoFY2hhaW4YASADKAwSMQoFcHJvb2YYAiABKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmUiUwoMSm9pblJlc3BvbnNlEgwKBGJvZHkYASABKAwSNQoJc2lnbmF0dXJlGAIgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlIsoBChBKb2luUmVzcG9uc2VCb2R5Eg0KBW5vbmNlGAEgASgMEhIKCmNzcl9zaGEyNTYYAiABKAwSFgoOc2VydmVyX3RpbWVfbXMYAyABKAQSNgoHZ3JhbnRlZBgEIAEoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuSm9pbkdyYW50ZWRIABI4CghkZWZlcnJhbBgFIAEoCzIkLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuSm9pbkRlZmVycmFsSABCCQoHb3V0Y29tZSKGAQoLSm9pbkdyYW50ZWQSDwoHbm9kZV9pZBgBIAEoCRIPCgdzaXRlX2lkGAIgASgJEg0KBWNoYWluGAMgAygMEjIKBXRydXN0GAQgASgLMiMuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5UcnVzdEJ1bmRsZRISCgpnZW5lcmF0aW9uGAUgASgEIj4KDEpvaW5EZWZlcnJhbBIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAEgASgNEhEKCWNoYWxsZW5nZRgCIAEoDCKHAQoMUmVuZXdSZXF1ZXN0Eg0KBWNoYWluGAEgAygMEgsKA2NzchgCIAEoDBIPCgd0aW1lX21zGAMgASgEEjEKBXByb29mGAQgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlEhcKD2tleV9hdHRlc3RhdGlvbhgFIAEoDCI2Cg1SZW5ld1Jlc3BvbnNlEg0KBWNoYWluGAEgAygMEhYKDnNlcnZlcl90aW1lX21zGAIgASgEYgZwcm90bzM", [file_bettercompute_agent_v1_trust, file_bettercompute_common_v1_common]);
+  fileDesc("CiFiZXR0ZXJjb21wdXRlL2FnZW50L3YxL2pvaW4ucHJvdG8SFmJldHRlcmNvbXB1dGUuYWdlbnQudjEiwwEKDkhhcmR3YXJlQ2xhaW1zEhAKCGhvc3RuYW1lGAEgASgJEhIKCm1hY2hpbmVfaWQYAiABKAkSEwoLc3lzdGVtX3V1aWQYAyABKAkSFQoNc3lzdGVtX3NlcmlhbBgEIAEoCRIVCg1tYWNfYWRkcmVzc2VzGAUgAygJEhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIOCgZrZXJuZWwYByABKAkSDAoEY3B1cxgIIAEoDRIUCgxtZW1vcnlfYnl0ZXMYCSABKAQivgEKC0pvaW5SZXF1ZXN0EhAKCGF0dGVzdG9yGAEgASgJEhAKCGV2aWRlbmNlGAIgASgMEgsKA2NzchgDIAEoDBIMCgRyb2xlGAQgASgJEhYKDmRhZW1vbl92ZXJzaW9uGAUgASgJEjgKCGhhcmR3YXJlGAYgASgLMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5IYXJkd2FyZUNsYWltcxINCgVub25jZRgHIAEoDBIPCgdub2RlX2lkGAggASgJIlMKD1g1MDlQb3BFdmlkZW5jZRINCgVjaGFpbhgBIAMoDBIxCgVwcm9vZhgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZSJ/CgtUcG1FdmlkZW5jZRIRCglla19wdWJsaWMYASABKAwSFwoPZWtfY2VydGlmaWNhdGVzGAIgAygMEhEKCWFrX3B1YmxpYxgDIAEoDBIxCgZhbnN3ZXIYBCABKAsyIS5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLlRwbUFuc3dlciJuCglUcG1BbnN3ZXISFAoMY2hhbGxlbmdlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoDBI7CgthdHRlc3RhdGlvbhgDIAEoCzImLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuS2V5QXR0ZXN0YXRpb24iSAoMVHBtQ2hhbGxlbmdlEgoKAmlkGAEgASgJEhIKCmNyZWRlbnRpYWwYAiABKAwSGAoQZW5jcnlwdGVkX3NlY3JldBgDIAEoDCJFCg5LZXlBdHRlc3RhdGlvbhIRCglha19wdWJsaWMYASABKAwSDQoFcXVvdGUYAiABKAwSEQoJc2lnbmF0dXJlGAMgASgMIlMKDEpvaW5SZXNwb25zZRIMCgRib2R5GAEgASgMEjUKCXNpZ25hdHVyZRgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZSLKAQoQSm9pblJlc3BvbnNlQm9keRINCgVub25jZRgBIAEoDBISCgpjc3Jfc2hhMjU2GAIgASgMEhYKDnNlcnZlcl90aW1lX21zGAMgASgEEjYKB2dyYW50ZWQYBCABKAsyIy5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkpvaW5HcmFudGVkSAASOAoIZGVmZXJyYWwYBSABKAsyJC5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkpvaW5EZWZlcnJhbEgAQgkKB291dGNvbWUihgEKC0pvaW5HcmFudGVkEg8KB25vZGVfaWQYASABKAkSDwoHc2l0ZV9pZBgCIAEoCRINCgVjaGFpbhgDIAMoDBIyCgV0cnVzdBgEIAEoCzIjLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuVHJ1c3RCdW5kbGUSEgoKZ2VuZXJhdGlvbhgFIAEoBCI+CgxKb2luRGVmZXJyYWwSGwoTcmV0cnlfYWZ0ZXJfc2Vjb25kcxgBIAEoDRIRCgljaGFsbGVuZ2UYAiABKAwihwEKDFJlbmV3UmVxdWVzdBINCgVjaGFpbhgBIAMoDBILCgNjc3IYAiABKAwSDwoHdGltZV9tcxgDIAEoBBIxCgVwcm9vZhgEIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZRIXCg9rZXlfYXR0ZXN0YXRpb24YBSABKAwiNgoNUmVuZXdSZXNwb25zZRINCgVjaGFpbhgBIAMoDBIWCg5zZXJ2ZXJfdGltZV9tcxgCIAEoBGIGcHJvdG8z", [file_bettercompute_agent_v1_trust, file_bettercompute_common_v1_common]);
 
 /**
  * Describes the message bettercompute.agent.v1.HardwareClaims.
@@ -34,44 +34,72 @@ export const X509PopEvidenceSchema = /*@__PURE__*/
   messageDesc(file_bettercompute_agent_v1_join, 2);
 
 /**
+ * Describes the message bettercompute.agent.v1.TpmEvidence.
+ * Use `create(TpmEvidenceSchema)` to create a new message.
+ */
+export const TpmEvidenceSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_join, 3);
+
+/**
+ * Describes the message bettercompute.agent.v1.TpmAnswer.
+ * Use `create(TpmAnswerSchema)` to create a new message.
+ */
+export const TpmAnswerSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_join, 4);
+
+/**
+ * Describes the message bettercompute.agent.v1.TpmChallenge.
+ * Use `create(TpmChallengeSchema)` to create a new message.
+ */
+export const TpmChallengeSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_join, 5);
+
+/**
+ * Describes the message bettercompute.agent.v1.KeyAttestation.
+ * Use `create(KeyAttestationSchema)` to create a new message.
+ */
+export const KeyAttestationSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_join, 6);
+
+/**
  * Describes the message bettercompute.agent.v1.JoinResponse.
  * Use `create(JoinResponseSchema)` to create a new message.
  */
 export const JoinResponseSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 3);
+  messageDesc(file_bettercompute_agent_v1_join, 7);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinResponseBody.
  * Use `create(JoinResponseBodySchema)` to create a new message.
  */
 export const JoinResponseBodySchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 4);
+  messageDesc(file_bettercompute_agent_v1_join, 8);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinGranted.
  * Use `create(JoinGrantedSchema)` to create a new message.
  */
 export const JoinGrantedSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 5);
+  messageDesc(file_bettercompute_agent_v1_join, 9);
 
 /**
  * Describes the message bettercompute.agent.v1.JoinDeferral.
  * Use `create(JoinDeferralSchema)` to create a new message.
  */
 export const JoinDeferralSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 6);
+  messageDesc(file_bettercompute_agent_v1_join, 10);
 
 /**
  * Describes the message bettercompute.agent.v1.RenewRequest.
  * Use `create(RenewRequestSchema)` to create a new message.
  */
 export const RenewRequestSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 7);
+  messageDesc(file_bettercompute_agent_v1_join, 11);
 
 /**
  * Describes the message bettercompute.agent.v1.RenewResponse.
  * Use `create(RenewResponseSchema)` to create a new message.
  */
 export const RenewResponseSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_join, 8);
+  messageDesc(file_bettercompute_agent_v1_join, 12);
 

@@ -1,0 +1,147 @@
+/** bcd with a TPM: joins and renews through the real gateway and services; the TPM is swtpm, spoken to by tpm2-tools. */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { renewIdentity } from '../../daemon/agent/renewal.ts';
+import { runBcd } from '../../daemon/cli/program.ts';
+import { getIdentity, type StoredIdentity, saveIdentity } from '../../daemon/state/identity.ts';
+import { attestByTpm } from '../../daemon/tpm/attest.ts';
+import { withTpm } from '../../daemon/tpm/machine-tpm.ts';
+import { callGateway } from '../../daemon/transport/call.ts';
+import { dialPinned } from '../../daemon/transport/pinned-connection.ts';
+import { createServerClock } from '../../daemon/trust/server-clock.ts';
+import { day, minute, second } from '../../domain/time.ts';
+import { encodePinsFile } from '../../pki/enroll/index.ts';
+import { parseTpmPublic, spkiDigest } from '../../pki/tpm/index.ts';
+import { parseCertificate, tpmAkUri } from '../../pki/x509/index.ts';
+import { bounds } from '../../proto/index.ts';
+import { createGatewayServices } from '../../services/gateway-services.ts';
+import type { TpmEnrolment } from '../../services/join/types.ts';
+import { settleAndPublish } from '../../services/trust-publication.ts';
+import { MemoryStore } from '../gateway/memory-store.ts';
+import { createDeployment, joinBundleOf, type TestDeployment } from '../harness/deployment.ts';
+import { useDatabase } from '../harness/postgres.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+import { type SoftwareTpm, startSwtpm, swtpmMissing } from '../harness/swtpm.ts';
+import { recordingLog } from '../services/support.ts';
+import { type RealGateway, startRealGateway } from './real-gateway.ts';
+
+describe('bcd with a TPM', function () {
+  this.timeout(120_000);
+  const used = useDatabase({ max: 5 });
+  const enrolments = new Map<string, TpmEnrolment>();
+  let deployment: TestDeployment;
+  let gateway: RealGateway;
+  let tpm: SoftwareTpm;
+  let other: SoftwareTpm;
+  let pinsFile: string;
+  /** Certificates end at whole seconds: one that is renewed at once would not live longer. */
+  let aheadMs = 0;
+  const now = (): number => Date.now() + aheadMs;
+
+  before(async function () {
+    const missing = swtpmMissing();
+    if (missing !== null) return this.skip();
+    deployment = await createDeployment({ now: Date.now() - minute });
+    const { bundle } = deployment;
+    await settleAndPublish({ db: used.db, bundle, floorOption: 0, overlapMs: day, processId: 'api', now: Date.now(), log: recordingLog() });
+    const trust = { find: async (ek: string) => enrolments.get(ek), roots: null };
+    const services = createGatewayServices({ db: used.db, bundle: () => bundle, tpm: trust, log: recordingLog(), now });
+    gateway = await startRealGateway(deployment, { store: new MemoryStore(), services });
+    [tpm, other] = [await startSwtpm(), await startSwtpm()];
+    const { token: _, ...pins } = joinBundleOf(deployment, gateway.url);
+    pinsFile = join(scratchFolder(), 'pins.json');
+    writeFileSync(pinsFile, encodePinsFile(pins));
+  });
+  beforeEach(() => enrolments.clear());
+  after(async () => {
+    await gateway?.stop();
+    await tpm?.stop();
+    await other?.stop();
+    removeScratchFolders();
+  });
+
+  async function list(one: SoftwareTpm, nodeId: string | null, ek: 'rsa' | 'ecc' = 'ecc'): Promise<string> {
+    const place = { tcti: one.tcti, ek };
+    return withTpm({ dataDir: scratchFolder(), place, mayCreate: true }, async ({ shown }) => {
+      const ekSha256 = spkiDigest(parseTpmPublic(shown.ekPublic, 'ek'));
+      enrolments.set(ekSha256, { ekSha256, siteId: 'site-1', role: 'node', tenantId: 'default', nodeId });
+      return ekSha256;
+    });
+  }
+  async function bcd(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+    let [out, err] = ['', ''];
+    const io = {
+      out: (text: string) => void (out += `${text}\n`),
+      err: (text: string) => void (err += `${text}\n`),
+      env: {},
+      now: Date.now,
+      readStdin: async () => '',
+    };
+    return { code: await runBcd(args, io), out, err };
+  }
+  const joinByTpm = (dataDir: string, one: SoftwareTpm, ...more: string[]) =>
+    bcd(
+      'join',
+      '--attestor',
+      'tpm',
+      '--pins',
+      pinsFile,
+      '--data-dir',
+      dataDir,
+      '--tpm',
+      one.tcti,
+      '--tpm-ek',
+      'ecc',
+      '--wait',
+      '0',
+      ...more,
+    );
+  const leafOf = ({ identity }: StoredIdentity) => parseCertificate(identity.chain[0] as Uint8Array);
+
+  async function renew(stored: StoredIdentity, dataDir: string, attest = attestByTpm(dataDir)): Promise<StoredIdentity> {
+    const { identity, key } = stored;
+    aheadMs += 2 * second;
+    const call = async (request: Uint8Array): Promise<Uint8Array> => {
+      const connection = await dialPinned({
+        gateway: identity,
+        client: { chain: identity.chain, key },
+        now: Date.now(),
+        timeoutMs: 10_000,
+      });
+      try {
+        return await callGateway(connection, { method: 'Renew', request, maxAnswerBytes: bounds.renewResponse, timeoutMs: 10_000 });
+      } finally {
+        connection.destroy();
+      }
+    };
+    const clock = createServerClock({ wallMs: now, steadyMs: () => performance.now() });
+    return renewIdentity(stored, { call, clock, attest });
+  }
+
+  it('JOIN-014 JOIN-026 ID-013 A-PRO-06 joins by its TPM alone, with no token, and its certificate states the attestation key', async () => {
+    await list(tpm, 'metal-7');
+    const dataDir = scratchFolder();
+    const { code, out, err } = await joinByTpm(dataDir, tpm);
+    assert.equal(code, 0, err);
+    assert.match(out, /joined as node metal-7 of site site-1/);
+    const stored = await getIdentity(dataDir);
+    const ak = parseTpmPublic(readFileSync(join(dataDir, 'tpm', 'ak.pub')), 'ak');
+    assert.deepEqual(leafOf(stored).uriSans.slice(1), [tpmAkUri(ak.name)]);
+    assert.deepEqual(stored.identity.tpm, { tcti: tpm.tcti, ek: 'ecc' });
+    assert.deepEqual(readdirSync(join(dataDir, 'tpm')).toSorted(), ['ak.priv', 'ak.pub'], 'nothing of a use stays');
+  });
+
+  it('ID-017 RENEW-008 RENEW-010 renews with the word of its TPM, also after the TPM was restarted, and keeps the statement', async () => {
+    await list(tpm, 'metal-8');
+    const dataDir = scratchFolder();
+    assert.equal((await joinByTpm(dataDir, tpm)).code, 0);
+    const stored = await getIdentity(dataDir);
+    await tpm.restart();
+    const renewed = await renew(stored, dataDir);
+    assert.deepEqual(leafOf(renewed).uriSans, leafOf(stored).uriSans);
+    assert.notEqual(leafOf(renewed).serial, leafOf(stored).serial);
+    await saveIdentity(dataDir, renewed);
+    assert.deepEqual(leafOf(await renew(await getIdentity(dataDir), dataDir)).uriSans, leafOf(stored).uriSans);
+  });
+});
