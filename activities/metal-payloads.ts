@@ -6,7 +6,7 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { ControlError } from '../domain/errors.ts';
-import type { ActName } from '../domain/metal/acts.ts';
+import { type ActName, cleanUps } from '../domain/metal/acts.ts';
 import { chooseDisk, type DiskChoice, disksOfRule, type SeenDisk } from '../domain/metal/disks.ts';
 import type { Profile } from '../domain/metal/profile.ts';
 import { BootKexecSchema, DeployImageSchema, DiagDcgmSchema, DiagDisksSchema, DiskWipeSchema, ImageFormat, site } from '../proto/index.ts';
@@ -117,14 +117,11 @@ async function prepareBoot({ keys, now }: Ports, { facts, ordinal }: Composing):
   });
 }
 
-/** The number of a clean-up that lets the machine go, where its state allows that; any other keeps it. */
-const releases = 1;
-
 /** Local disks are booted where a system was just put there, or where nothing was touched; never by a machine in between (M6). */
 async function cleanUp({ runs }: Ports, { facts: { run, machine, macAddresses }, ordinal }: Composing): Promise<Uint8Array> {
   const { remains, deployed } = await runs.standing(run.id);
-  const mayBoot =
-    ordinal === releases && (deployed || remains === 'untouched') && machine.state !== 'quarantined' && run.kind === 'provision';
+  const isWhole = remains === 'untouched' ? ordinal !== cleanUps.keeps : deployed && ordinal === cleanUps.letsGo;
+  const mayBoot = isWhole && machine.state !== 'quarantined' && run.kind === 'provision';
   const answer = mayBoot ? site.BootAnswer.LOCAL : site.BootAnswer.HOLD;
   return packed(site.BootCleanUpSchema, { nodeId: machine.id, runId: run.id, macAddresses: [...macAddresses], answer });
 }

@@ -1,8 +1,12 @@
 /** Workers for runs on machines in a test: the real workflows, the real activities, a site in memory. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
 import { translated } from '../../activities/failures.ts';
 import { createMetalControlActivities } from '../../activities/metal-control.ts';
+import type { MetalControlPorts, MetalSigningPorts } from '../../activities/metal-ports.ts';
 import { createMetalSigningActivities } from '../../activities/metal-signing.ts';
 import { notYet } from '../../activities/not-yet.ts';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
@@ -19,26 +23,57 @@ export type RunHandle = WorkflowHandle<() => Promise<RunResult>>;
 const batchActivities = (world: MetalWorld): Pick<BatchControlActivities, 'awaitDecision' | 'cancelBatch'> =>
   translated({
     awaitDecision: async ({ batchId }: { batchId: string }) =>
-      world.approval.state === 'pending'
+      world.decision(batchId) === 'pending'
         ? notYet({ reason: 'awaiting-approval', message: batchId, retryAfterMs: 200 }, { elapsedMs: 0 })
-        : { batchId, state: world.approval.state, endedBecause: 'a test' },
+        : { batchId, state: world.decision(batchId), endedBecause: 'a test' },
     cancelBatch: async ({ batchId }: { batchId: string }) => {
       world.cancelledBatches.push(batchId);
       return { batchId, state: 'cancelled' };
     },
   }) as unknown as Pick<BatchControlActivities, 'awaitDecision' | 'cancelBatch'>;
 
-export async function runMetalWorkers(temporal: TestTemporal, world: MetalWorld): Promise<RunningWorkers> {
+export interface WorkerOptions {
+  /** Instead of the world's own. */
+  readonly ports?: MetalControlPorts & MetalSigningPorts;
+  /** The workflows run somewhere else. */
+  readonly activitiesOnly?: boolean;
+}
+
+export async function runMetalWorkers(
+  temporal: TestTemporal,
+  world: MetalWorld,
+  { ports = world, activitiesOnly = false }: WorkerOptions = {},
+): Promise<RunningWorkers> {
   const control = await temporal.createWorker({
     taskQueue: taskQueues.control,
-    activities: { ...createMetalControlActivities(world), ...batchActivities(world) },
+    activities: { ...createMetalControlActivities(ports), ...batchActivities(world) },
+    ...(activitiesOnly ? { workflowBundle: undefined as never } : {}),
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: createMetalSigningActivities(world),
+    activities: createMetalSigningActivities(ports),
     workflowBundle: undefined as never,
   });
   return running([control, signing]);
+}
+
+export interface WorkflowWorker {
+  end(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>;
+}
+
+/** The workflows in a process that can be killed; activities are the caller's. */
+export async function startWorkflowWorker(temporal: TestTemporal): Promise<WorkflowWorker> {
+  const program = fileURLToPath(new URL('workflow-worker.ts', import.meta.url));
+  const child = spawn(process.execPath, ['--import=tsx', program, temporal.address], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const ended = once(child, 'exit');
+  const first = await Promise.race([once(child.stdout, 'data'), ended]);
+  if (String(first[0]).trim() !== 'ready') throw new Error(`the workflow worker ended before it was ready: ${first.join()}`);
+  return {
+    end: async (signal) => {
+      child.kill(signal);
+      await ended;
+    },
+  };
 }
 
 export const types: Readonly<Record<RunKind, string>> = {

@@ -54,18 +54,21 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   readonly adopted: string[] = [];
   readonly closedBoots: string[] = [];
   readonly cancelledBatches: string[] = [];
+  /** Acts and numbers of commands, each time one has its effect. */
+  readonly effects: string[] = [];
   readonly siteAgents = [{ nodeId: 'agent-a', connected: true }];
   readonly seen = new Map<string, number>();
   /** Of the run's batch; held: approvers are asked. */
   approval: { held: boolean; state: BatchFacts['state'] } = { held: false, state: 'approved' };
+  approvalOf: (machineId: string) => MetalWorld['approval'] = () => this.approval;
   scriptsServed = 0;
   /** How a command ends, by act; default: as it should. */
   readonly reply = new Map<string, (n: number, item: EnqueueItem) => Reply>();
   /** Whether a network boot of a machine brings its ramdisk; asked with the number of the boot. */
-  netboots: (boot: number) => boolean = () => true;
+  netboots: (boot: number, machineId: string) => boolean = () => true;
   /** Whether the system joins behind the jump, and behind a boot from the disk. */
-  systemJoins: (by: 'kexec' | 'disk') => boolean = () => true;
-  before: (call: string) => void = () => {};
+  systemJoins: (by: 'kexec' | 'disk', machineId: string) => boolean = () => true;
+  before: (call: string, machineId: string) => void = () => {};
   now = Date.now;
 
   constructor(machines: readonly string[] = ['m1'], state: MachineState = 'available') {
@@ -100,9 +103,10 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   readonly queue: MetalSigningPorts['queue'] = {
     enqueue: async (items) => {
       for (const item of items) {
-        this.before(`send ${actOfId(item.id)}`);
+        const [machineId] = this.#ofCommand(item.id);
+        this.before(`send ${actOfId(item.id)}`, machineId);
         if (!this.stored.has(item.id)) this.#take(item);
-        this.before(`sent ${actOfId(item.id)}`);
+        this.before(`sent ${actOfId(item.id)}`, machineId);
       }
       return { enqueued: items.length, existing: 0 };
     },
@@ -111,6 +115,11 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   /** Ids of commands, by act and attempt. */
   get sent(): string[] {
     return [...this.stored.keys()].map((id) => id.slice(id.lastIndexOf('/') + 1));
+  }
+
+  /** The decision of a batch of a run. */
+  decision(batchId: string): BatchFacts['state'] {
+    return this.approvalOf(this.#run(batchId.slice(2)).plan.machineId).state;
   }
 
   machine(id = 'm1'): Machine {
@@ -152,23 +161,24 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   #effect(command: Stored): void {
     const [machineId, run] = this.#ofCommand(command.id);
     const machine = this.machine(machineId);
+    this.effects.push(`${machineId} ${command.id.slice(command.id.lastIndexOf('/') + 1)}`);
     const payload = anyUnpack(fromBinary(AnySchema, command.payload), protocolRegistry) as unknown as Record<string, unknown>;
     command.result ??= resultOf(command.kind, { payload, machine, scriptsServed: this.scriptsServed });
     if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.CYCLE) this.#boot(machine, run, Number(payload['ordinal']));
     if (command.kind === 'bmc.power' && payload['action'] === site.PowerAction.OFF_HARD)
       Object.assign(machine, { power: 'off', connected: false });
-    if (command.kind === 'boot.kexec' && this.systemJoins('kexec')) join(machine, 'node');
+    if (command.kind === 'boot.kexec' && this.systemJoins('kexec', machineId)) join(machine, 'node');
   }
 
   #boot(machine: Machine, run: Run, ordinal: number): void {
     Object.assign(machine, { power: 'on', connected: false });
     const purpose = run.plan.actions.find((action) => action.kind === 'bmc.power' && action.ordinal === ordinal)?.purpose;
     if (purpose === 'disk-boot') {
-      if (this.systemJoins('disk')) join(machine, 'node');
+      if (this.systemJoins('disk', run.plan.machineId)) join(machine, 'node');
       return;
     }
     const { entry } = run;
-    if (entry === null || !this.netboots(entry.attempt)) return;
+    if (entry === null || !this.netboots(entry.attempt, run.plan.machineId)) return;
     run.entry = { ...entry, usedAt: Date.now() };
     join(machine, 'ramdisk');
   }
@@ -221,7 +231,6 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     },
     openProvisionedJoin: async (runId) => ({ joinRef: `secret://run/${runId}/join` }),
     recordEvidence: async ({ runId, kind }) => {
-      this.before(`evidence ${kind}`);
       const run = this.#run(runId);
       if (kind === 'erase') run.wiped = true;
       else run.deployed = true;
@@ -239,7 +248,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       const run = this.#run(runId);
       if (run.plan.kind === 'inspect') return null;
       run.batchId = `b-${runId}`;
-      return { batchId: run.batchId, held: this.approval.held, notAfter: Date.now() + 86_400_000 };
+      return { batchId: run.batchId, held: this.approvalOf(run.plan.machineId).held, notAfter: Date.now() + 86_400_000 };
     },
     record: async (row) => {
       this.steps.push(row);
@@ -250,14 +259,12 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       if (run.entry !== null) run.entry = { ...run.entry, closed: true };
     },
     recordInventory: async () => ({ summary: 'read' }),
-    recordDisks: async () => {
-      this.before('disks');
-      return { summary: '1 disk' };
-    },
+    recordDisks: async () => ({ summary: '1 disk' }),
     recordPower: async ({ runId, state }) => {
       this.machine(this.#run(runId).plan.machineId).power = state;
     },
     endIdentity: async ({ runId }) => {
+      this.before('end-identity', this.#run(runId).plan.machineId);
       this.identitiesEnded.push(runId);
       return { summary: 'ended' };
     },
@@ -271,7 +278,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   }
 
   #plan(input: PlanRunInput): PlannedRun {
-    this.before('plan');
+    this.before('plan', input.machineId);
     const runId = createHash('sha256').update(input.workflowRunId).digest('hex').slice(0, 12);
     const existing = this.runsById.get(runId);
     if (existing !== undefined) return existing.plan;
@@ -308,8 +315,8 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   }
 
   #finish(input: FinishRunInput): { end: FinishRunInput['end']; remains: Remains | null; machineState: string } {
-    this.before('finish');
     const run = this.#run(input.runId);
+    this.before('finish', run.plan.machineId);
     const machine = this.machine(run.plan.machineId);
     if (run.end === null) {
       this.ended.push(input);

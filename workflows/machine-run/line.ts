@@ -3,7 +3,7 @@ import { CancellationScope, isCancellation, setCurrentDetails } from '@temporali
 import { showPhase } from '../shared/attributes.ts';
 import type { RunPhase } from '../shared/machine-messages.ts';
 import { describeRun } from './details.ts';
-import { type MachineRun, StepScope } from './state.ts';
+import type { MachineRun } from './state.ts';
 import type { StoryStep } from './table.ts';
 
 export interface Line {
@@ -38,15 +38,10 @@ export function enterPhase(line: Line, phase: RunPhase, shown: { waitingOn?: rea
   show(line);
 }
 
-/** A new scope: whatever the step before knew is gone with it (M8). */
 export function enterStep(line: Line, step: StoryStep): void {
   const { run } = line;
-  const now = Date.now();
-  const deadlineMs = run.deadlineOf(step.name);
-  const deadline = deadlineMs === undefined ? null : now + deadlineMs;
-  run.scope = new StepScope({ step, name: step.name, saying: step.saying, now, deadline });
-  run.note(step.name, 'started', { now });
-  enterPhase(line, step.phase, { waitingOn: step.waitsFor(run), deadlineMs: deadline });
+  run.begin(step, Date.now());
+  enterPhase(line, step.phase, { waitingOn: step.waitsFor(run), deadlineMs: run.scope.deadline });
 }
 
 /** `null`: a message ended the wait. A cancellation from outside passes through. */

@@ -103,6 +103,14 @@ export class MachineRun {
     return this.deadlineOf(step) !== undefined;
   }
 
+  /** A new scope: whatever the step before knew is gone with it (M8). */
+  begin(step: StoryStep, now: number): void {
+    const deadlineMs = this.deadlineOf(step.name);
+    const deadline = deadlineMs === undefined ? null : now + deadlineMs;
+    this.scope = new StepScope({ step, name: step.name, saying: step.saying, now, deadline });
+    this.note(step.name, 'started', { now });
+  }
+
   enter(phase: RunPhase, scope: StepScope): void {
     if (phase !== this.phase) this.since = scope.since;
     this.phase = phase;

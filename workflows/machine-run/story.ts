@@ -32,8 +32,11 @@ export async function runMachine(story: Story, read: () => RunInput): Promise<Ru
   const line: Line = { run: new MachineRun(story.kind, input, Date.now()), waiting: null, shownPhase: null };
   installRunHandlers(line.run, { show: () => show(line), wake: () => line.waiting?.cancel() });
   show(line);
-  await plan(line, input);
+  // A machine that is claimed is let go again, whoever cancels meanwhile.
+  await CancellationScope.nonCancellable(() => plan(line, input));
   try {
+    // Words that came while it was planned count before anything is sent.
+    await condition(allHandlersFinished);
     await approve(line);
     for (const step of story.steps) if (line.run.has(step.name)) await takeStep(line, step);
     return await finish(line);

@@ -20,6 +20,7 @@ const final: ReadonlySet<string> = new Set(['quarantined', 'run-ended']);
 
 /** @throws RunStopped when the run does not go on behind it */
 export async function takeStep(line: Line, step: StoryStep): Promise<void> {
+  assertGoesOn(line);
   enterStep(line, step);
   let again = false;
   for (;;) {

@@ -5,7 +5,7 @@
  */
 import { CancellationScope, isCancellation, proxyActivities } from '@temporalio/workflow';
 import type { MetalControlActivities } from '../../activities/metal-control.ts';
-import { type Undo, undos } from '../../domain/metal/acts.ts';
+import { cleanUps, type Undo, undos } from '../../domain/metal/acts.ts';
 import { minute } from '../../domain/time.ts';
 import { onControl } from '../shared/activity-options.ts';
 import { look, type StepOutcome, sendAll } from './commands.ts';
@@ -17,9 +17,6 @@ const { takeBackAct, changeMachine } = proxyActivities<MetalControlActivities>(o
 
 /** For one thing that is taken back: its agents are there or they are not. */
 const undoWithinMs = 30 * minute;
-
-/** The number that lets a machine boot its disk again where its state allows that (activities/metal-payloads.ts). */
-export const releases = 1;
 
 const saying: Readonly<Record<Undo, string>> = Object.freeze({
   'close-boots': 'closing the boot entries of the run',
@@ -77,6 +74,6 @@ async function doUndo(line: Line, undo: Undo): Promise<StepOutcome> {
       return seen.kind === 'reached' ? { ok: true, detail: seen.detail } : { ok: false, reason: 'power-not-off', detail: seen.detail };
     }
     case 'clean-up':
-      return sendAll(line, [{ act: 'clean-up', ordinal: releases }]);
+      return sendAll(line, [{ act: 'clean-up', ordinal: cleanUps.takesBack }]);
   }
 }

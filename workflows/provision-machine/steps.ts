@@ -1,4 +1,5 @@
 /** Provisioning, step by step: each row as the runbook tells it (workflows/machine-run/table.ts says what its fields mean). */
+import { cleanUps } from '../../domain/metal/acts.ts';
 import { minute } from '../../domain/time.ts';
 import type { MachineRun } from '../machine-run/state.ts';
 import { actionsOf, once, type Story, type StoryStep } from '../machine-run/table.ts';
@@ -74,7 +75,7 @@ export const letGo: StoryStep = {
   phase: 'starting-system',
   saying: 'the boot server to take the entry of the run away',
   waitsFor: siteOf,
-  acts: () => [{ act: 'clean-up', ordinal: 1 }],
+  acts: () => [{ act: 'clean-up', ordinal: cleanUps.letsGo }],
   onFailure: 'hold',
   onOverride: 'assume',
 };

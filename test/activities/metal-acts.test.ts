@@ -1,0 +1,125 @@
+/** Who is given up on when he is silent, and who has a command next: one attempt of a run's command, called by hand. */
+import assert from 'node:assert/strict';
+import { CompleteAsyncError } from '@temporalio/activity';
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { DefaultLogger } from '@temporalio/worker';
+import { type ActEnd, type ActInput, createMetalSigningActivities } from '../../activities/metal-signing.ts';
+import { type ActName, acts, silentForMs } from '../../domain/metal/acts.ts';
+import { day, minute } from '../../domain/time.ts';
+import { testProfile } from '../workflows/metal-rows.ts';
+import { MetalWorld } from '../workflows/metal-world.ts';
+
+const quiet = { logger: new DefaultLogger('ERROR') };
+const actsOn = (who: 'site' | 'ramdisk'): ActName[] => (Object.keys(acts) as ActName[]).filter((act) => acts[act].on === who);
+/** The order to start is proven by who joins, and is not waited for. */
+const heardOnRamdisk = actsOn('ramdisk').filter((act) => act !== 'start');
+
+interface Setting {
+  readonly world: MetalWorld;
+  readonly commandOf: (act: ActName, n: number) => string;
+  /** 'waits': the relay will complete it. */
+  attempt(act: ActName, over?: Partial<ActInput>): Promise<ActEnd | 'waits'>;
+  passes(ms: number): void;
+}
+
+/** A provision run whose ramdisk has joined; its commands get no end, and its clock is ours. */
+async function begun(kind: 'provision' | 'rotate-bmc' = 'provision'): Promise<Setting> {
+  const world = new MetalWorld();
+  let now = Date.now();
+  world.now = () => now;
+  const workflowId = `machine/m1/${kind}`;
+  const profile = kind === 'provision' ? { ...testProfile() } : null;
+  const { runId } = await world.runs.plan({ machineId: 'm1', kind, profile, workflowId, workflowRunId: 'w1', actor: 'ann', reason: 'x' });
+  await world.keys.openBootEntry({ runId, attempt: 1, expiresAt: now + day });
+  const run = world.runsById.get(runId);
+  assert.ok(run?.entry);
+  Object.assign(run, { entry: { ...run.entry, usedAt: now }, wiped: true });
+  world.stored.set('erased', {
+    id: `${workflowId}/${runId}/wipe.0`,
+    nodeId: 'm1',
+    kind: 'disk.wipe',
+    createdAt: 0,
+    state: 'done',
+    errorCode: '',
+    error: '',
+    result: null,
+    payload: new Uint8Array(0),
+    batchId: undefined,
+  });
+  Object.assign(world.machine(), { role: 'ramdisk', generation: 2, connected: true });
+  for (const act of Object.keys(acts)) world.reply.set(act, () => 'hold');
+  const { actOnMachine } = createMetalSigningActivities(world);
+  return {
+    world,
+    commandOf: (act, n) => `${workflowId}/${runId}/${act}.${n}`,
+    passes: (ms) => void (now += ms),
+    async attempt(act, over = {}) {
+      const ordinal = act === 'power-off' ? 4 : 1;
+      const input: ActInput = { runId, act, n: 1, first: 1, ordinal, records: [], patienceMs: minute, ...over };
+      try {
+        return await new MockActivityEnvironment(undefined, quiet).run<[ActInput], ActEnd, typeof actOnMachine>(actOnMachine, input);
+      } catch (error) {
+        if (error instanceof CompleteAsyncError) return 'waits';
+        throw error;
+      }
+    },
+  };
+}
+
+describe('an attempt of a run’s command', () => {
+  for (const act of actsOn('site').filter((name) => name !== 'rotate'))
+    it(`M7 ${act} waits for its agent alone: a ramdisk that is silent for a day, or was never there, is no reason to give it up`, async () => {
+      const { world, attempt, passes } = await begun();
+      assert.equal(await attempt(act), 'waits');
+      passes(day);
+      world.seen.set('m1', 0);
+      world.seen.set('agent-a', world.now());
+      assert.equal(await attempt(act), 'waits');
+      world.seen.set('m1', world.now());
+      world.seen.set('agent-a', world.now() - silentForMs.site - 1);
+      const end = await attempt(act);
+      assert.ok(end !== 'waits');
+      assert.deepEqual([end.state, end.reason], ['silent', 'agent-silent']);
+    });
+
+  for (const act of heardOnRamdisk)
+    it(`M7 ${act} waits for the ramdisk alone, for as long as it is heard of`, async () => {
+      const { world, attempt, passes } = await begun();
+      assert.equal(await attempt(act), 'waits');
+      passes(day);
+      world.seen.set('agent-a', 0);
+      world.seen.set('m1', world.now() - silentForMs.ramdisk);
+      assert.equal(await attempt(act), 'waits');
+      passes(1);
+      const end = await attempt(act);
+      assert.ok(end !== 'waits');
+      assert.deepEqual([end.state, end.reason], ['silent', 'ramdisk-silent']);
+    });
+
+  for (const begins of [false, true])
+    for (const act of actsOn('site'))
+      it(`MT2 ${act} goes to another agent when the one that ${begins ? 'began' : 'has'} it is silent, once, under the next number`, async () => {
+        const { world, attempt, passes, commandOf } = await begun(act === 'rotate' ? 'rotate-bmc' : 'provision');
+        world.siteAgents.push({ nodeId: 'agent-b', connected: true });
+        assert.equal(await attempt(act), 'waits');
+        const first = world.stored.get(commandOf(act, 1));
+        assert.ok(first);
+        if (begins) first.state = 'acked';
+        passes(silentForMs.site + minute);
+        world.seen.set('agent-a', 0);
+        world.seen.set('agent-b', world.now());
+        assert.notEqual(await attempt(act), 'waits');
+        assert.equal(first.state, begins ? 'acked' : 'cancelled', 'what was begun is not taken back');
+        for (let again = 0; again < 2; again += 1) assert.equal(await attempt(act, { n: 2 }), 'waits');
+        assert.deepEqual(
+          [...world.stored.values()].filter(({ id }) => id.includes(`/${act}.`)).map(({ id, nodeId }) => [id, nodeId]),
+          [
+            [commandOf(act, 1), 'agent-a'],
+            [commandOf(act, 2), 'agent-b'],
+          ],
+        );
+        // The first one comes back and says that it was done: there is no third.
+        Object.assign(first, { state: 'done' });
+        assert.deepEqual(await attempt(act, { n: 3 }), { state: 'done', error: '' });
+      });
+});
