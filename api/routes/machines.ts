@@ -95,14 +95,14 @@ const beginning = ({ machines }: OperatorPorts): Route[] => [
   }),
   ...(
     [
-      ['retire', 'retire', 'Retire a machine: starts the run that ends its identity, wipes it and turns it off'],
-      ['inspect', 'inspect', 'Inspect a machine: starts the run that reads its controller'],
-      ['rotate-bmc', 'rotate-bmc', 'Change the password of a machine’s controller, in two phases'],
+      ['retire', 'Retire a machine: starts the run that ends its identity, wipes it and turns it off'],
+      ['inspect', 'Inspect a machine: starts the run that reads its controller'],
+      ['rotate-bmc', 'Change the password of a machine’s controller, in two phases'],
     ] as const
-  ).map(([path, kind, summary]) =>
+  ).map(([kind, summary]) =>
     route({
       method: 'post',
-      path: `/v1/machines/:id/${path}`,
+      path: `/v1/machines/:id/${kind}`,
       summary,
       permission: 'machines.operate',
       body: schemas.runOrder,
@@ -124,40 +124,40 @@ const beginning = ({ machines }: OperatorPorts): Route[] => [
   }),
 ];
 
+/** What is said to the run of a machine. */
+const runWords = [
+  {
+    what: 'cancel',
+    body: schemas.runOrder,
+    summary: 'Cancel the run of a machine: what can be taken back is, and the run ends untouched, clean, or dirty and in quarantine',
+  },
+  { what: 'give-up', body: schemas.runOrder, summary: 'Give up the run of a machine where it stands, in any state' },
+  { what: 'override', body: schemas.overrideWords, summary: 'Say “I have checked” of the step that a run waits in' },
+] as const;
+
+/** What is said of a machine on which nothing runs. */
+const machineWords = [
+  { what: 'release', summary: 'Say “I have checked” of a machine in quarantine: it is available again' },
+  {
+    what: 'forget',
+    summary: 'Delete a machine; one whose disks may hold somebody’s data leaves a tombstone that keeps its hardware out',
+  },
+  { what: 'readmit', summary: 'Lift the tombstone of a deleted machine: its hardware may come back under another id' },
+] as const;
+
 const steering = ({ machines }: OperatorPorts): Route[] => [
-  ...(
-    [
-      ['cancel', 'Cancel the run of a machine: what can be taken back is, and the run ends untouched, clean, or dirty and in quarantine'],
-      ['give-up', 'Give up the run of a machine where it stands, in any state'],
-    ] as const
-  ).map(([what, summary]) =>
+  ...runWords.map(({ what, body, summary }) =>
     route({
       method: 'post',
       path: `/v1/machines/:id/${what}`,
       summary,
       permission: 'machines.operate',
-      body: schemas.runOrder,
+      body,
       answer: schemas.steered,
-      handle: ({ params, body, principal }) => machines.steer(principal, params['id'] ?? '', { what, ...orderOf(principal, body) }),
+      handle: ({ params, body: order, principal }) => machines.steer(principal, params['id'] ?? '', { what, ...orderOf(principal, order) }),
     }),
   ),
-  route({
-    method: 'post',
-    path: '/v1/machines/:id/override',
-    summary: 'Say “I have checked” of the step that a run waits in',
-    permission: 'machines.operate',
-    body: schemas.overrideWords,
-    answer: schemas.steered,
-    handle: ({ params, body, principal }) =>
-      machines.steer(principal, params['id'] ?? '', { what: 'override', ...orderOf(principal, body) }),
-  }),
-  ...(
-    [
-      ['release', 'Say “I have checked” of a machine in quarantine: it is available again'],
-      ['forget', 'Delete a machine; one whose disks may hold somebody’s data leaves a tombstone that keeps its hardware out'],
-      ['readmit', 'Lift the tombstone of a deleted machine: its hardware may come back under another id'],
-    ] as const
-  ).map(([what, summary]) =>
+  ...machineWords.map(({ what, summary }) =>
     route({
       method: 'post',
       path: `/v1/machines/:id/${what}`,

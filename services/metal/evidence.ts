@@ -13,7 +13,7 @@ import {
   verifyMetalEvidence,
 } from '../../pki/evidence/index.ts';
 import { appendAudit } from '../audit.ts';
-import { commandPrefix, getRun, type StoredRun } from './stored-run.ts';
+import { commandsBegin, getRun, type StoredRun } from './stored-run.ts';
 import type { EvidenceKind } from './types.ts';
 
 export interface EvidenceInput {
@@ -96,7 +96,7 @@ function assertOfRun(verified: VerifiedMetalEvidence, run: StoredRun, { commandI
   const { runId, nodeId, finishedAtMs } = verified;
   if (runId !== run.id || nodeId !== run.machineId)
     throw other('other-run', `the evidence is of run ${runId} on ${nodeId}, not of run ${run.id} on ${run.machineId}`);
-  if (verified.commandId !== commandId || !commandId.startsWith(commandPrefix(run)))
+  if (verified.commandId !== commandId || !commandId.startsWith(`${commandsBegin(run)}/`))
     throw other('other-command', `the evidence is of command ${verified.commandId}, not of ${commandId}`);
   if (finishedAtMs < run.startedAt - clockSlackMs || finishedAtMs > now + clockSlackMs)
     throw other('other-time', `the evidence ends at ${finishedAtMs}, outside of run ${run.id}`);

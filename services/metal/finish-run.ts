@@ -9,7 +9,7 @@ import { type DestructiveFact, endMove, type Remains, remainsOf, worseRemains } 
 import { type Database, type Executor, instant } from '../../drizzle/client.ts';
 import { appendAudit } from '../audit.ts';
 import { applyMove, closeEntriesOf, endIdentityOf, endRamdiskOf, type LockedMachine, lockMachine, quarantineLocked } from './moves.ts';
-import { commandPrefix, getRun, lockRun, type StoredRun } from './stored-run.ts';
+import { commandsBegin, getRun, isOfRun, lockRun, type StoredRun } from './stored-run.ts';
 import type { FinishedRun, FinishRunInput } from './types.ts';
 
 /**
@@ -25,12 +25,12 @@ const destructive = {
                  and not exists (select from node_results r where r.command_id = c.id))) as "neverBegan",
            exists (select from metal_evidence e where e.command_id = c.id and e.kind = 'erase' and e.complete) as proven
          from node_commands c
-         where c.node_id = $1 and starts_with(c.id, $2) and c.kind in ('disk.wipe', 'deploy.image', 'boot.kexec') order by c.seq`,
+         where c.node_id = $1 and ${isOfRun(2)} and c.kind in ('disk.wipe', 'deploy.image', 'boot.kexec') order by c.seq`,
 };
 
 /** What is left of the machine if the run ended now. */
 export async function remainsOfRun(db: Executor, run: Pick<StoredRun, 'id' | 'machineId' | 'workflowId'>): Promise<Remains> {
-  return remainsOf(await db.query<DestructiveFact>(destructive, [run.machineId, commandPrefix(run)]));
+  return remainsOf(await db.query<DestructiveFact>(destructive, [run.machineId, commandsBegin(run)]));
 }
 
 const end = {

@@ -1,5 +1,6 @@
 /** What operators look at of runs: their steps, the commands they sent with what was answered, their evidence. Reads only. */
 import { commandStateName } from '../../domain/commands/states.ts';
+import { commandsBegin, isOfRun } from './stored-run.ts';
 import { type Reader, type Row, seen, tenantsOf, toProgress, unknown } from './view-rows.ts';
 import type { RunCommand, RunDetail, RunSummary, SeenTenants } from './view-types.ts';
 
@@ -40,7 +41,6 @@ export async function getRun(db: Reader, id: string, tenants: SeenTenants): Prom
     [tenantsOf(tenants), id],
   );
   if (run === undefined) throw unknown('run', id);
-  const { workflowId } = run;
   return {
     ...run,
     bmc: run.bmc ?? '',
@@ -51,7 +51,7 @@ export async function getRun(db: Reader, id: string, tenants: SeenTenants): Prom
       },
       [id],
     ),
-    commands: await commandsOf(db, `${workflowId}/${id}/`),
+    commands: await commandsOf(db, run),
     evidence: await db.query(
       {
         text: `select id, kind, command_id as "commandId", complete, finished_at as "finishedAt"
@@ -65,16 +65,16 @@ export async function getRun(db: Reader, id: string, tenants: SeenTenants): Prom
 /** Of one run; more would be a run without end. */
 const mostCommands = 500;
 
-async function commandsOf(db: Reader, prefix: string): Promise<RunCommand[]> {
-  const rows = await db.query<Row>(
-    {
-      text: `select c.id, c.node_id, c.kind, c.state, c.created_at, c.finished_at, c.reject_reason, r.error_code, r.error_message,
-                    p.done, p.total, p.note, p.at, p.first_done, p.first_at
-             from node_commands c left join node_results r on r.command_id = c.id left join command_progress p on p.command_id = c.id
-             where starts_with(c.id, $1) order by c.created_at, c.id limit $2`,
-    },
-    [prefix, mostCommands],
-  );
+export const runCommands = {
+  name: 'run-views-commands',
+  text: `select c.id, c.node_id, c.kind, c.state, c.created_at, c.finished_at, c.reject_reason, r.error_code, r.error_message,
+                p.done, p.total, p.note, p.at, p.first_done, p.first_at
+         from node_commands c left join node_results r on r.command_id = c.id left join command_progress p on p.command_id = c.id
+         where ${isOfRun(1)} order by c.created_at, c.id limit $2`,
+};
+
+async function commandsOf(db: Reader, run: Pick<RunSummary, 'id' | 'workflowId'>): Promise<RunCommand[]> {
+  const rows = await db.query<Row>(runCommands, [commandsBegin(run), mostCommands]);
   return rows.map((row) => ({
     id: row.id,
     nodeId: row.node_id,

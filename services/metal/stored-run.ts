@@ -1,5 +1,6 @@
 /** Rows of runs, and the plan that is kept in them: what was decided when the run began, from which everything later is made again. */
 import { commandKinds } from '../../domain/commands/kinds.ts';
+import { runPrefix } from '../../domain/metal/acts.ts';
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { PlannedAction } from '../../domain/metal/plan.ts';
 import { type Profile, profileCommandKinds } from '../../domain/metal/profile.ts';
@@ -87,8 +88,12 @@ export const runSummary = (run: StoredRun): RunSummary => ({
   endedBy: run.endedBy,
 });
 
-/** What ids of its commands begin with, the slash included. */
-export const commandPrefix = ({ workflowId, id }: Pick<StoredRun, 'workflowId' | 'id'>): string => `${workflowId}/${id}/`;
+/**
+ * A condition on the commands `c` of one run, by what their ids begin with: a range of the index node_commands_of_runs, which has the commands
+ * of runs and no others. Its value is commandsBegin; the character behind the slash ends the range.
+ */
+export const isOfRun = (value: number): string => `c.id like 'machine/%' and c.id ~>=~ ($${value} || '/') and c.id ~<~ ($${value} || '0')`;
+export const commandsBegin = ({ workflowId, id }: Pick<StoredRun, 'workflowId' | 'id'>): string => runPrefix(workflowId, id);
 
 export const targetOf = ({ id, machineId, plan, profile }: StoredRun): PlannedTarget => ({
   machineId,

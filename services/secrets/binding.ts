@@ -93,7 +93,7 @@ async function isCommandBound({ commandId }: { readonly commandId: string }, ask
 const preparedBoots = {
   name: 'secret-prepared-boots',
   text: `select id, kind, body, signature from node_commands
-         where node_id = $1 and kind = 'boot.prepareRamdisk' and starts_with(id, $2 || '/') and state in (${[commandStates.open, commandStates.acked, commandStates.done].join(', ')})
+         where node_id = $1 and kind = 'boot.prepareRamdisk' and id like 'machine/%' and id ~>=~ ($2 || '/') and id ~<~ ($2 || '0') and state in (${[commandStates.open, commandStates.acked, commandStates.done].join(', ')})
          order by seq desc limit 16`,
 };
 const openEntry = {

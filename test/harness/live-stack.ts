@@ -7,6 +7,7 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from '
 import { join } from 'node:path';
 import type { Client } from '@temporalio/client';
 import { createOperatorClient, type OperatorClient } from '../../cli/api-client.ts';
+import { createMachineClient, type MachineClient } from '../../cli/machines/client.ts';
 import type { RotationPort } from '../../cli/rotation-port.ts';
 import { createSettings } from '../../cli/settings.ts';
 import { connectTemporal } from '../../cli/temporal.ts';
@@ -50,6 +51,7 @@ export interface LiveStack {
   /** The `better-compute start` that runs now. */
   program(): StartedProgram;
   readonly api: OperatorClient;
+  readonly machinesApi: MachineClient;
   readonly client: Client;
   readonly rotation: Omit<RotationPort, 'close'>;
   readonly db: Database;
@@ -108,6 +110,7 @@ export async function startLiveStack(times: Times): Promise<LiveStack> {
     return {
       home,
       api,
+      machinesApi: createMachineClient(settings),
       db,
       client: session.client,
       rotation: createRotationPort(session.client),
