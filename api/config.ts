@@ -9,6 +9,7 @@ import { hostField, intervalField, parseEnv, portField, switchField } from '../r
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
 import { quorumOfFiles } from '../services/approvers.ts';
 import type { SecretSettings } from '../services/secrets/providers.ts';
+import { ticketIssuerField } from '../services/ticket-issuer.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
 import type { OidcSettings } from './identity.ts';
@@ -46,6 +47,7 @@ const schema = z.object({
   BETTER_COMPUTE_CODEC_ENDPOINT: switchField(false),
   BETTER_COMPUTE_CODEC_ACCESS: z.enum(['bearer', 'loopback'], 'must be bearer or loopback').default('bearer'),
   BETTER_COMPUTE_CODEC_ORIGINS: z.string().default(''),
+  BETTER_COMPUTE_TICKET_ISSUER: ticketIssuerField,
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: z.string().default(''),
@@ -75,6 +77,8 @@ export interface ApiConfig {
   readonly codecKey: string | undefined;
   /** null: off. */
   readonly codecEndpoint: { readonly access: 'bearer' | 'loopback'; readonly origins: readonly string[] } | null;
+  /** The origin that exec tickets are issued by; null: there are no tunnels. */
+  readonly ticketIssuer: string | null;
   /** null: no workload tokens (WID-004). */
   readonly workload: WorkloadSettings | null;
   /** Where secrets come from (SEC-028). */
@@ -116,6 +120,7 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
     codecEndpoint: parsed.BETTER_COMPUTE_CODEC_ENDPOINT
       ? { access: parsed.BETTER_COMPUTE_CODEC_ACCESS, origins: listOf(parsed.BETTER_COMPUTE_CODEC_ORIGINS) }
       : null,
+    ticketIssuer: parsed.BETTER_COMPUTE_TICKET_ISSUER ?? null,
     workload: workloadSettingsOf(parsed),
     secrets: secretSettingsOf(parsed, env),
     tpm: tpmSettingsOf(parsed),

@@ -6,6 +6,7 @@
  *   bc_permissions  list of permissions (principal.ts)
  *   act.sub         an agent that acts for the subject (RFC 8693); needs bc_delegation
  */
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createLocalJWKSet, createRemoteJWKSet, errors, type JSONWebKeySet, type JWTPayload, jwtVerify } from 'jose';
 import { ControlError } from '../domain/errors.ts';
@@ -36,6 +37,7 @@ export const operatorPrincipal: Principal = Object.freeze({
   tenants: 'all',
   permissions: 'all',
   agent: null,
+  session: { id: 'operator-token', endsAt: null },
 });
 
 /** No symmetric ones: whoever could verify could forge. */
@@ -50,7 +52,7 @@ export function createIdentity({ bearer, oidc }: IdentityOptions): Identity {
   return {
     async authenticate(header) {
       const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1];
-      if (verify !== null && token !== undefined && token.split('.').length === 3) return principalOf(await verify(token));
+      if (verify !== null && token !== undefined && token.split('.').length === 3) return principalOf(await verify(token), token);
       assertBearer(header, bearer);
       return operatorPrincipal;
     },
@@ -100,7 +102,7 @@ function readKeySet(path: string): JSONWebKeySet {
 const isName = (value: unknown): value is string => typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value);
 const isList = (value: unknown): value is string[] => Array.isArray(value) && value.every(isName);
 
-function principalOf(claims: JWTPayload): Principal {
+function principalOf(claims: JWTPayload, token: string): Principal {
   const { sub, act, bc_tenants: tenants, bc_permissions: held, bc_delegation: delegation } = claims as Record<string, unknown>;
   if (!isName(sub)) throw refused('bad-subject', 'the access token names no subject that a record can hold');
   if (tenants !== undefined && tenants !== 'all' && !isList(tenants))
@@ -112,8 +114,12 @@ function principalOf(claims: JWTPayload): Principal {
     tenants: (tenants as readonly string[] | 'all' | undefined) ?? [],
     permissions: permissions.filter((permission): permission is Permission => (held ?? []).includes(permission)),
     agent: agentOf(act, delegation),
+    session: { id: sessionOf(token), endsAt: (claims.exp as number) * 1_000 },
   };
 }
+
+/** Of this very token: what a later one may do, it is asked for. */
+const sessionOf = (token: string): string => createHash('sha256').update(token).digest('base64url').slice(0, 22);
 
 function agentOf(act: unknown, delegationId: unknown): Principal['agent'] {
   if (act === undefined || act === null) return null;

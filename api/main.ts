@@ -74,7 +74,7 @@ async function startAll(config: ApiConfig, context: ProcessContext, closing: Clo
     log.info({ issuer: workload.issuer }, 'workload issuer got its first key');
   const batchWorkflows = createBatchWorkflows(async () => temporal.client);
   const metalWorkflows = createMetalWorkflows(async () => temporal.client);
-  const kept = { workload, secret: config.secrets.secret };
+  const kept = { workload, ticketIssuer: config.ticketIssuer, secret: config.secrets.secret };
   const ports = createOperatorPorts({ db, bundle: keys.current, workflows, batchWorkflows, metalWorkflows, gateway, ...kept, log, now });
   const identity = createIdentity({ bearer: config.operator.bearer, oidc: config.oidc });
   const health = createHealth({ process: 'api' });

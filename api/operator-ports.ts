@@ -18,6 +18,7 @@ import type { BatchWorkflows } from './batch-workflows.ts';
 import type { MetalWorkflows } from './metal-workflows.ts';
 import { createOperatorMachines } from './operator-machines.ts';
 import { createOperatorSecrets } from './operator-secrets.ts';
+import { createOperatorTunnels } from './operator-tunnels.ts';
 import type { OperatorPorts, OperatorWorkflows, OperatorWorkload, TokenRequest } from './ports.ts';
 
 export interface OperatorPortsOptions {
@@ -30,13 +31,15 @@ export interface OperatorPortsOptions {
   /** What daemons are told to dial; undefined: tokens come without the join string. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
   readonly workload: WorkloadSettings | null;
+  /** BETTER_COMPUTE_TICKET_ISSUER; null: there are no tunnels. */
+  readonly ticketIssuer: string | null;
   /** BETTER_COMPUTE_SECRET; null: this deployment keeps no secrets of its own. */
   readonly secret: string | null;
   now(): number;
 }
 
 export function createOperatorPorts(options: OperatorPortsOptions): OperatorPorts {
-  const { db, bundle, workflows, gateway, workload, secret, now } = options;
+  const { db, bundle, workflows, gateway, workload, ticketIssuer, secret, now } = options;
   return {
     now,
     workflows,
@@ -51,6 +54,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
     tenants: createOperatorTenants({ db, now }),
     secrets: createOperatorSecrets({ db, secret, now }),
     machines: createOperatorMachines({ db, bundle, workflows: options.metalWorkflows, now }),
+    tunnels: createOperatorTunnels({ db, bundle, gateway, ticketIssuer, now }),
     auditKey: () => auditKeyOf(bundle()),
     reads: {
       listNodes: (page) => reads.listNodes(db, { ...page, now: now() }),

@@ -28,6 +28,7 @@ import { siteRoutes } from './routes/sites.ts';
 import { sshRoutes } from './routes/ssh.ts';
 import { tenantRoutes } from './routes/tenants.ts';
 import { tokenRoutes } from './routes/tokens.ts';
+import { tunnelRoutes } from './routes/tunnels.ts';
 import { workloadRoutes } from './routes/workload.ts';
 import { createWorkloadRouter, type WorkloadDocuments } from './workload-documents.ts';
 
@@ -60,6 +61,7 @@ export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...siteRoutes(ports),
   ...overviewRoutes(ports),
   ...workloadRoutes(ports),
+  ...tunnelRoutes(ports),
 ];
 
 export function createOperatorApp(options: OperatorAppOptions): Express {
@@ -99,7 +101,7 @@ const handlerOf =
     response.on('finish', () => observe?.({ route: route.path, status: response.statusCode, seconds: (ports.now() - startedAt) / 1_000 }));
     const principal = response.locals['principal'] as Principal;
     // Before the body: whoever may not do it is not read.
-    assertPermission(principal, route.permission);
+    if (route.permission !== 'decided-inside') assertPermission(principal, route.permission);
     const body = route.body === null ? undefined : await readJsonBody(request, route.maxBytes ?? undefined);
     const answer = await route.handle({ params: request.params as Record<string, string>, body, query: { ...request.query }, principal });
     // The answer is checked like the input: a field that the document does not name never leaves.

@@ -9,6 +9,7 @@ import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../serv
 import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
 import type { OperatorMachines } from './metal-ports.ts';
 import type { OperatorSecrets } from './operator-secrets.ts';
+import type { OperatorTunnels } from './operator-tunnels.ts';
 import type { Principal } from './principal.ts';
 import type * as schemas from './schemas.ts';
 import type { SetLagView, StuckItem } from './stuck.ts';
@@ -104,6 +105,7 @@ export interface OperatorPorts {
   readonly tenants: OperatorTenants;
   readonly secrets: OperatorSecrets;
   readonly machines: OperatorMachines;
+  readonly tunnels: OperatorTunnels;
   /** Public half of the audit key (SPKI, DER). */
   auditKey(): Uint8Array;
   now(): number;

@@ -3,6 +3,7 @@
  * caller with every permission cannot make a machine run what nobody approved, and an approver's signature opens no door here.
  */
 import { ControlError } from '../domain/errors.ts';
+import type { CallerSession } from '../services/callers.ts';
 
 export const permissions = Object.freeze([
   'batches.read',
@@ -14,6 +15,10 @@ export const permissions = Object.freeze([
   'machines.read',
   /** Add, inspect, provision, retire, steer: what a run may destroy takes the approvers besides. */
   'machines.operate',
+  /** Have tunnels to machines and instances of its tenants. */
+  'tunnels.open',
+  /** Have certificates for the guests of sandboxes of its tenants. */
+  'sandboxes.exec',
   /** Everything that is not a tenant's: nodes, tokens, trust, rotations, the trail. Needs all tenants besides. */
   'deployment.operate',
 ] as const);
@@ -28,6 +33,7 @@ export interface Principal {
   readonly permissions: readonly Permission[] | 'all';
   /** An agent that acts for `name` (RFC 8693 act), and by which delegation. */
   readonly agent: { readonly name: string; readonly delegationId: string } | null;
+  readonly session: CallerSession;
 }
 
 const denied = (message: string, details: Readonly<Record<string, unknown>>): ControlError<'PERMISSION_DENIED'> =>

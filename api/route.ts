@@ -10,7 +10,7 @@ export interface RouteInput<B, Q> {
   readonly params: Readonly<Record<string, string>>;
   readonly body: B;
   readonly query: Q;
-  /** Who asks; may do what the route is for. Whose a thing is, is asked by the handler. */
+  /** Who asks; may do what the route is for, unless that is decided inside. Whose a thing is, is asked by the handler. */
   readonly principal: Principal;
 }
 
@@ -22,8 +22,8 @@ export interface RouteSpec<B extends z.ZodType, Q extends z.ZodType, R extends z
   readonly body?: B;
   readonly query?: Q;
   readonly answer: R;
-  /** Default: deployment.operate, with all tenants. */
-  readonly permission?: Permission;
+  /** Default: deployment.operate, with all tenants. `decided-inside`: the handler asks, at the tenant of what is asked for. */
+  readonly permission?: Permission | 'decided-inside';
   /** Of the body; default: json-body.ts. */
   readonly maxBytes?: number;
   /** 200 unless it starts something. */
@@ -39,7 +39,7 @@ export interface Route {
   readonly query: z.ZodType | null;
   readonly answer: z.ZodType;
   readonly status: number;
-  readonly permission: Permission;
+  readonly permission: Permission | 'decided-inside';
   /** null: the usual bound. */
   readonly maxBytes: number | null;
   readonly handle: (input: { params: Record<string, string>; body: unknown; query: unknown; principal: Principal }) => Promise<unknown>;

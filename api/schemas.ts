@@ -20,7 +20,7 @@ export const nodeId = name('the node id', maxNodeIdLength).regex(
 export const actor = name('the actor', 128);
 export const reason = name('the reason', 1_000).refine((text) => text.trim() !== '', 'the reason is empty');
 
-const digits = (max: number, byDefault: number) =>
+export const digits = (max: number, byDefault: number) =>
   z
     .string()
     .regex(/^\d{1,15}$/, 'must be a whole number')

@@ -4,6 +4,7 @@ import type * as batchSchemas from '../api/batch-schemas.ts';
 import { fromProblem } from '../api/problem.ts';
 import type * as schemas from '../api/schemas.ts';
 import type * as secretSchemas from '../api/secret-schemas.ts';
+import type * as tunnelSchemas from '../api/tunnel-schemas.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { Settings } from './settings.ts';
 
@@ -12,6 +13,7 @@ export type NodeAnswer = Out<typeof schemas.node>;
 export type CommandAnswer = Out<typeof schemas.command>;
 export type StuckAnswer = Out<typeof schemas.stuck>['stuck'][number];
 export type SecretAnswer = Out<typeof secretSchemas.secrets>['secrets'][number];
+export type TunnelRequest = z.input<typeof tunnelSchemas.openTunnel>;
 export type Started = Out<typeof schemas.started>;
 
 export interface OperatorClient {
@@ -28,6 +30,8 @@ export interface OperatorClient {
   setSecret(body: z.input<typeof secretSchemas.setSecret>): Promise<Out<typeof secretSchemas.setSecretAnswer>>;
   listSecrets(query: { prefix: string; after: string; limit: number }): Promise<Out<typeof secretSchemas.secrets>>;
   deleteSecret(body: z.input<typeof secretSchemas.deleteSecret>): Promise<Out<typeof secretSchemas.deletedSecret>>;
+  openTunnel(body: TunnelRequest): Promise<Out<typeof tunnelSchemas.openedTunnel>>;
+  execSandbox(instanceId: string, body: z.input<typeof tunnelSchemas.execSandbox>): Promise<Out<typeof tunnelSchemas.sandboxLogin>>;
   createToken(body: z.input<typeof schemas.tokenRequest>): Promise<Out<typeof schemas.createdToken>>;
   runCommands(body: z.input<typeof schemas.commandsRequest>): Promise<Started>;
   rebootNodes(body: z.input<typeof schemas.rebootRequest>): Promise<Started>;
@@ -77,6 +81,8 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     setSecret: (body) => call('POST', '/v1/secrets', body),
     listSecrets: (query) => call('GET', `/v1/secrets?${toQuery(query)}`),
     deleteSecret: (body) => call('POST', '/v1/secrets/delete', body),
+    openTunnel: (body) => call('POST', '/v1/tunnels', body),
+    execSandbox: (instanceId, body) => call('POST', `/v1/sandboxes/${id(instanceId)}/exec`, body),
     createToken: (body) => call('POST', '/v1/tokens', body),
     runCommands: (body) => call('POST', '/v1/commands', body),
     rebootNodes: (body) => call('POST', '/v1/reboots', body),

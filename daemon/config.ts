@@ -6,6 +6,7 @@ import { listenAddressForm, parseListenAddress } from './imds/address.ts';
 import { isUnitName } from './kinds/program.ts';
 import { siteSection } from './site/config.ts';
 import { readIfPresent } from './state/files.ts';
+import { tunnelSection } from './tunnel/config.ts';
 import { isReleaseKey } from './upgrade/release-keys.ts';
 
 const schema = z.strictObject({
@@ -44,6 +45,8 @@ const schema = z.strictObject({
     .exactOptional(),
   /** What a site agent does for the machines of its site; nothing to a daemon of another role. */
   site: siteSection.exactOptional(),
+  /** What tunnels of callers may lead to on this machine; without it, to nothing. */
+  tunnels: tunnelSection.exactOptional(),
 });
 
 export type DaemonConfig = Readonly<z.infer<typeof schema>>;

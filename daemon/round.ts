@@ -33,7 +33,8 @@ import { openSpecStore, type SpecStore } from './state/spec-store.ts';
 import { openStatusFile, type StatusContent, type StatusSink } from './state/status-file.ts';
 import { attestByTpm } from './tpm/attest.ts';
 import type { SessionTiming } from './transport/session-stream.ts';
-import { createServerClock } from './trust/server-clock.ts';
+import { createServerClock, type ServerClock } from './trust/server-clock.ts';
+import { TunnelHost } from './tunnel/host.ts';
 import { daemonVersion } from './version.ts';
 import { WorkloadTokenClient } from './workload/token-client.ts';
 
@@ -142,7 +143,23 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const ports = questionPortsOf({ identity, clock });
   const brokers = { secrets: new SecretClient(ports), workloadTokens: new WorkloadTokenClient(ports) };
   const carried = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId, secrets: brokers.secrets });
-  return { identity, marks, journal, quorum, clock, status, ...brokers, ...carried };
+  const tunnels = tunnelsOf(config, { identity, spec: carried.spec, clock, log });
+  return { identity, marks, journal, quorum, clock, status, tunnels, ...brokers, ...carried };
+}
+
+/** A site agent and a ramdisk take none: nobody logs in to what they are. */
+function tunnelsOf(
+  { tunnels: config }: DaemonConfig,
+  { identity, spec, clock, log }: { identity: IdentityStore; spec: SpecStore; clock: ServerClock; log: AgentLog },
+): TunnelHost | undefined {
+  if (config === undefined || config.operations.length === 0 || identity.current.identity.role !== 'node') return undefined;
+  return new TunnelHost({
+    config,
+    nodeId: () => identity.current.identity.nodeId,
+    access: () => (spec.current === undefined ? undefined : decodeSpec(spec.current.spec).access),
+    clock,
+    log,
+  });
 }
 
 interface CarriedSpec {
@@ -154,10 +171,12 @@ interface CarriedSpec {
 /** The kept desired state, with what the owner of the machine lets it do. */
 async function openSpec(
   dataDir: string,
-  { config: { sshFolder, credentialsFolder }, log, nodeId, secrets }: SpecPorts,
+  { config: { sshFolder, credentialsFolder, tunnels }, log, nodeId, secrets }: SpecPorts,
 ): Promise<CarriedSpec> {
   const kept = await openSpecStore(dataDir);
-  const access = sshFolder === undefined ? null : await withAccess(kept, { files: sshAccessFiles({ folder: sshFolder, nodeId }), log });
+  const takesTickets = tunnels !== undefined;
+  const access =
+    sshFolder === undefined ? null : await withAccess(kept, { files: sshAccessFiles({ folder: sshFolder, nodeId }), log, takesTickets });
   const closeAccess = (): void => access?.close();
   const spec = access ?? kept;
   if (credentialsFolder === undefined) return { spec, credentials: undefined, closeAccess };

@@ -14,22 +14,24 @@ import type { AddressInfo } from 'node:net';
 import type { Client } from 'pg';
 import { ControlError } from '../domain/errors.ts';
 import { isProtocolRange, PROTOCOL_VERSION, type ProtocolRange } from '../proto/index.ts';
+import { createNotifications, createRevocationFeed, createSpecFeed } from './feeds.ts';
 import { ConnectionTable } from './grpc/connections.ts';
 import { type GatewayLog, noLog } from './log.ts';
 import { type GatewayMetrics, noMetrics } from './metrics.ts';
 import { RenewLimit } from './renew-limit.ts';
-import { RevocationFeed } from './revocation/feed.ts';
+import type { RevocationFeed } from './revocation/feed.ts';
 import { createRouter, type Router } from './router.ts';
 import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
 import { BrokerRelay } from './session/broker-relay.ts';
 import type { SessionTiming } from './session/contract.ts';
-import { Notifications } from './session/notifications.ts';
+import type { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
-import { SpecFeed } from './session/spec-feed.ts';
+import type { SpecFeed } from './session/spec-feed.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
 import type { TlsMaterial } from './tls/material.ts';
+import { TunnelRelay } from './tunnel/relay.ts';
 import { TurnQueue } from './turn-queue.ts';
 
 export interface GatewayOptions {
@@ -103,6 +105,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const finish = async (): Promise<void> => {
     if (isClosed) return;
     isClosed = true;
+    parts.tunnels.endAll();
     sessions.endAll();
     connections.goaway();
     await sessions.flush();
@@ -151,6 +154,7 @@ interface Parts {
   readonly scheduler: Scheduler;
   readonly listener: DaemonListener;
   readonly sessions: Sessions;
+  readonly tunnels: TunnelRelay;
   readonly revocations: RevocationFeed;
   readonly specs: SpecFeed;
   readonly connections: ConnectionTable;
@@ -171,18 +175,10 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     onClosed: (stream, wasUseful) => router.sessionClosed(stream, wasUseful),
     ...(options.onTrust === undefined ? {} : { onTrust: options.onTrust }),
   });
-  const revocations = new RevocationFeed({
-    scheduler,
-    readAll: () => sessions.database.watch(() => store.readAllRevoked()),
-    readAfter: (seq) => sessions.database.watch(() => store.readRevocationsAfter(seq)),
-    onRevoked: (list) => sessions.onRevoked(list),
-    onError: (error) => {
-      metrics.databaseFailed('revocations');
-      log.warn({ err: error }, 'the revocation feed was not answered');
-    },
-  });
+  const revocations = createRevocationFeed(sessions, { store, scheduler, log, metrics });
   const specs = createSpecFeed(sessions, { store, log, metrics });
   const turns = new TurnQueue();
+  const tunnels = new TunnelRelay({ sessions, store, scheduler, random, log, metrics });
   const router: Router = createRouter({
     turns,
     trustDomain: options.trustDomain,
@@ -192,6 +188,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     renewLimit: new RenewLimit(),
     connections,
     sessions,
+    tunnels,
     scheduler,
     random,
     log,
@@ -211,55 +208,12 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     scheduler,
     listener,
     sessions,
+    tunnels,
     revocations,
     specs,
     connections,
     notifications: createNotifications(options, { scheduler, sessions, revocations, specs, log, metrics }),
   };
-}
-
-const createSpecFeed = (
-  sessions: Sessions,
-  { store, log, metrics }: { store: SessionStore; log: GatewayLog; metrics: GatewayMetrics },
-): SpecFeed =>
-  new SpecFeed({
-    sessions: () => sessions.current(),
-    find: (nodeId) => sessions.find(nodeId),
-    read: (held) => sessions.database.watch(() => store.findNewerStates(held)),
-    onError: (error) => {
-      metrics.databaseFailed('desired-state');
-      log.warn({ err: error }, 'the desired state of nodes was not read');
-    },
-  });
-
-function createNotifications(
-  { connectListener, gatewayId }: GatewayOptions,
-  {
-    scheduler,
-    sessions,
-    revocations,
-    specs,
-    log,
-    metrics,
-  }: Pick<Parts, 'scheduler' | 'sessions' | 'revocations' | 'specs'> & { log: GatewayLog; metrics: GatewayMetrics },
-): Notifications | null {
-  if (connectListener === undefined) return null;
-  return new Notifications({
-    gatewayId,
-    scheduler,
-    connect: connectListener,
-    onPoke: (nodeIds) => {
-      metrics.pokeHeard();
-      sessions.poke(nodeIds);
-    },
-    onTrust: () => void sessions.refreshTrust(),
-    onRevocation: () => void revocations.poll(),
-    onSpecs: (nodeIds) => specs.look(nodeIds),
-    onLost: (error) => {
-      metrics.listenLost();
-      log.warn({ err: error }, 'the listening connection was lost');
-    },
-  });
 }
 
 /** The poll finds everything that no poke told of (B65). */

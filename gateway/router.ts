@@ -19,6 +19,7 @@ import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
 import { withClockTold } from './tls/clock-refusal.ts';
 import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
+import type { TunnelRelay } from './tunnel/relay.ts';
 import type { TurnQueue } from './turn-queue.ts';
 
 export interface RouterOptions {
@@ -29,6 +30,7 @@ export interface RouterOptions {
   readonly renewLimit: RenewLimit;
   readonly connections: ConnectionTable;
   readonly sessions: Sessions;
+  readonly tunnels: TunnelRelay;
   readonly scheduler: Scheduler;
   readonly turns: TurnQueue;
   readonly random: () => number;
@@ -43,6 +45,7 @@ export interface Router {
 }
 
 const service = '/bettercompute.agent.v1.AgentGateway';
+const callers = '/bettercompute.agent.v1.TunnelGateway';
 
 const requestWithinMs = 10_000;
 
@@ -52,7 +55,7 @@ interface Call {
 }
 
 export function createRouter(options: RouterOptions): Router {
-  const { connections, sessions, scheduler } = options;
+  const { connections, sessions, tunnels, scheduler } = options;
   const methods: Readonly<Record<string, (call: Call) => void>> = Object.freeze({
     [`${service}/Join`]: (call) => void serve(options, call, { maxBytes: bounds.joinRequest, handle: (request) => join(options, request) }),
     [`${service}/Renew`]: (call) =>
@@ -64,6 +67,17 @@ export function createRouter(options: RouterOptions): Router {
         sessions.accept(call.stream, sessionPeerOf(peer, call.stream));
         call.connection.begin();
       }),
+    [`${service}/Tunnel`]: (call) =>
+      inItsTurn(options, call, ({ identity }) => {
+        whileOpen(options, call);
+        void tunnels.accept(call.stream, identity.nodeId);
+      }),
+    [`${callers}/Connect`]: (call) => {
+      whileOpen(options, call);
+      void tunnels.connect(call.stream).then((isSpliced) => {
+        if (!isSpliced) connections.countReset(call.connection);
+      });
+    },
   });
   return {
     onStream(stream, headers) {
@@ -89,10 +103,17 @@ export function createRouter(options: RouterOptions): Router {
     sessionClosed(stream, wasUseful) {
       const connection = connections.find(stream);
       if (connection === null) return;
+      tunnels.endOf(connection.session);
       connection.end(scheduler.now());
       if (!wasUseful) connections.countReset(connection);
     },
   };
+}
+
+/** The connection is of use for as long as the stream is. */
+function whileOpen({ scheduler }: RouterOptions, { stream, connection }: Call): void {
+  connection.begin();
+  stream.once('close', () => connection.end(scheduler.now()));
 }
 
 const ignore = (): void => undefined;

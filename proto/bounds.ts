@@ -23,6 +23,7 @@ export const bounds = Object.freeze({
   workloadTokenRequest: 16 * 1024,
   workloadTokenResponse: 32 * 1024,
   tunnelData: 64 * 1024,
+  tunnelFrame: 68 * 1024,
   webSocketMessage: 16 * 1024 * 1024,
   scopePage: 8 * 1024 * 1024,
   trustBundle: 256 * 1024,

@@ -9,6 +9,7 @@ export * from './gen/bettercompute/agent/v1/metal_pb.js';
 export * from './gen/bettercompute/agent/v1/secrets_pb.js';
 export * from './gen/bettercompute/agent/v1/session_pb.js';
 export * from './gen/bettercompute/agent/v1/trust_pb.js';
+export * from './gen/bettercompute/agent/v1/tunnel_pb.js';
 export * from './gen/bettercompute/common/v1/common_pb.js';
 export * as site from './gen/bettercompute/site/v1/site_pb.js';
 export * from './grpc-message.ts';

@@ -22,6 +22,9 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_CODEC_ENDPOINT: { summary: 'on: the api decodes payloads for the Temporal UI and CLI' },
   BETTER_COMPUTE_CODEC_ACCESS: { summary: 'who may ask the codec endpoint: bearer (the operator token) or loopback (this host)' },
   BETTER_COMPUTE_CODEC_ORIGINS: { summary: 'origins of Temporal UIs that may ask the codec endpoint, comma-separated' },
+  BETTER_COMPUTE_TICKET_ISSUER: {
+    summary: "origin of the api's own address, which exec tickets are issued by; without it there are no tunnels",
+  },
   BETTER_COMPUTE_WORKLOAD_ISSUER: { summary: 'https address of the workload token issuer; without it no tokens are issued' },
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: { summary: 'audience of a workload token whose request names none (default: the issuer)' },
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: { summary: 'further audiences that a request may name, comma-separated' },

@@ -23,14 +23,19 @@ export interface AccessKeys {
   readonly sshUserCa: string | null;
   /** Public keys of exec tickets, each a JWK in JSON. */
   readonly jwks: readonly string[];
+  /** The origin of the api, whose tickets nodes take; null: there are no tunnels. */
+  readonly ticketIssuer: string | null;
 }
 
 type AccessBundle = Pick<PkiBundle, 'sshCa' | 'execTicketKey' | 'execTicketKeyNext' | 'execTicketKeyFormer'>;
 
 /** The ticket key that signs first, then the others that nodes must know. The sandbox authority is not read here (SSH-007). */
-export function accessKeysOf({ sshCa, execTicketKey, execTicketKeyNext, execTicketKeyFormer }: AccessBundle): AccessKeys {
+export function accessKeysOf(
+  { sshCa, execTicketKey, execTicketKeyNext, execTicketKeyFormer }: AccessBundle,
+  ticketIssuer: string | null = null,
+): AccessKeys {
   const tickets = [execTicketKey, execTicketKeyNext, execTicketKeyFormer].flatMap((key) => (key === undefined ? [] : [key.spki]));
-  return { sshUserCa: sshCa?.publicKey ?? null, jwks: tickets.map((spki) => JSON.stringify(encodePublicJwk(spki, 'sig'))) };
+  return { ticketIssuer, sshUserCa: sshCa?.publicKey ?? null, jwks: tickets.map((spki) => JSON.stringify(encodePublicJwk(spki, 'sig'))) };
 }
 
 export interface NodeAccessOptions {
@@ -77,8 +82,8 @@ interface Rendered {
 }
 
 async function renderAccess({ db, keys }: NodeAccessOptions, { nodeId, now }: { nodeId: string; now: number }): Promise<Rendered> {
-  const { sshUserCa, jwks } = keys;
-  const tickets = jwks.length === 0 ? {} : { jwks: [...jwks] };
+  const { sshUserCa, jwks, ticketIssuer } = keys;
+  const tickets = { ...(jwks.length === 0 ? {} : { jwks: [...jwks] }), ...(ticketIssuer === null ? {} : { ticketIssuer }) };
   if (sshUserCa === null) return { access: tickets, listed: [] };
   const { bytes, serials } = await renderKrl(db, { nodeId, authority: parseSshCaLine(sshUserCa), now });
   const krl = bytes.length === 0 ? {} : { sshKrl: Buffer.from(bytes).toString('base64') };
@@ -88,16 +93,20 @@ async function renderAccess({ db, keys }: NodeAccessOptions, { nodeId, now }: { 
 /** Of one attempt of a step that waits: some seconds of signatures and writes. */
 const writtenAtATime = 500;
 
+/** As the statements below compare them. */
+const factsOf = ({ sshUserCa, jwks, ticketIssuer }: AccessKeys): string[] => [sshUserCa ?? '', JSON.stringify(jwks), ticketIssuer ?? ''];
+
 const countBehind = {
   name: 'node-access-count',
   text: `select count(*) as left from nodes n where state = 'active' and role in ('node', 'site')
-           and (coalesce(spec -> 'access' ->> 'sshUserCa', '') <> $1 or coalesce(spec -> 'access' -> 'jwks', '[]') <> $2::jsonb)`,
+           and (coalesce(spec -> 'access' ->> 'sshUserCa', '') <> $1 or coalesce(spec -> 'access' -> 'jwks', '[]') <> $2::jsonb
+             or coalesce(spec -> 'access' ->> 'ticketIssuer', '') <> $3)`,
 };
 
 /** Brings some of the nodes up to date, and says how many are left: for a step that waits until none is. @throws as writeAccess */
 export async function writeAccessOfSome(options: NodeAccessOptions): Promise<{ readonly left: number }> {
   const { db, keys } = options;
-  const facts = [keys.sshUserCa ?? '', JSON.stringify(keys.jwks)];
+  const facts = factsOf(keys);
   const rows = await db.query<{ id: string }>(behind, ['', ...facts, writtenAtATime]);
   for (const { id } of rows) await writeAccess(options, id);
   return { left: (await db.query<{ left: number }>(countBehind, facts))[0]?.left ?? 0 };
@@ -108,9 +117,10 @@ const behind = {
   name: 'node-access-behind',
   text: `select id from nodes n where state = 'active' and role in ('node', 'site') and id > $1
            and (coalesce(spec -> 'access' ->> 'sshUserCa', '') <> $2 or coalesce(spec -> 'access' -> 'jwks', '[]') <> $3::jsonb
+             or coalesce(spec -> 'access' ->> 'ticketIssuer', '') <> $4
              or exists (select from ssh_certificates c where c.node_id = n.id and c.revoked_at is not null and c.listed_generation is null
                           and c.valid_before > now()))
-         order by id limit $4`,
+         order by id limit $5`,
 };
 
 /** Brings every node's section up to date; a run that finds nothing to do costs one read. @throws as writeAccess */
@@ -121,7 +131,7 @@ export async function writeAccessOfAll(
   const { db, keys } = options;
   let done = 0;
   for (let after: string | undefined = ''; after !== undefined; ) {
-    const values: unknown[] = [after, keys.sshUserCa ?? '', JSON.stringify(keys.jwks), pageSize];
+    const values: unknown[] = [after, ...factsOf(keys), pageSize];
     const rows: { id: string }[] = await db.query<{ id: string }>(behind, values);
     for (const { id } of rows) await writeAccess(options, id);
     done += rows.length;

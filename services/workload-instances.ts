@@ -5,19 +5,32 @@
 import { ControlError } from '../domain/errors.ts';
 import { minute } from '../domain/time.ts';
 import { workloadLimits } from '../domain/workload/limits.ts';
-import { type Executor, instant } from '../drizzle/client.ts';
+import { type Executor, instant, instantOrNull } from '../drizzle/client.ts';
 import { isWorkloadId, workloadSubject } from '../pki/workload/index.ts';
 
 export interface InstancePlacement {
   readonly instanceId: string;
   readonly tenantId: string;
   readonly nodeId: string;
+  /** Where it is in its node's network, an IP address; absent: no tunnel leads to it. */
+  readonly address?: string | undefined;
+  /** Absent for an instance that is no sandbox. */
+  readonly sandbox?: SandboxTerms | undefined;
+}
+
+export interface SandboxTerms {
+  /** Unix milliseconds. */
+  readonly endsAt: number;
+  /** For one restored from a snapshot of memory: the instance that was captured. Its guest goes by that one's name (SBX-006). */
+  readonly capturedOn?: string | undefined;
 }
 
 const place = {
   name: 'workload-instance-place',
-  text: `insert into workload_instances as i (id, tenant_id, node_id, started_at) values ($1, $2, $3, $4)
-         on conflict (id) do update set node_id = excluded.node_id, started_at = excluded.started_at, ended_at = null
+  text: `insert into workload_instances as i (id, tenant_id, node_id, started_at, address, sandbox_ends_at, captured_on)
+           values ($1, $2, $3, $4, host($5::inet), $6, $7)
+         on conflict (id) do update set node_id = excluded.node_id, started_at = excluded.started_at, ended_at = null,
+             address = excluded.address, sandbox_ends_at = excluded.sandbox_ends_at, captured_on = excluded.captured_on
            where i.tenant_id = excluded.tenant_id returning 1`,
 };
 
@@ -28,12 +41,42 @@ const place = {
  */
 export async function placeInstance(db: Executor, placement: InstancePlacement, now: number): Promise<void> {
   workloadSubject(placement);
-  const { instanceId, tenantId, nodeId } = placement;
-  if ((await db.query(place, [instanceId, tenantId, nodeId, instant(now)])).length > 0) return;
+  const { instanceId, tenantId, nodeId, address = null, sandbox } = placement;
+  const terms = [instantOrNull(sandbox?.endsAt), sandbox?.capturedOn ?? null];
+  if ((await db.query(place, [instanceId, tenantId, nodeId, instant(now), address, ...terms])).length > 0) return;
   throw new ControlError('CONFLICT', `instance ${instanceId} belongs to another tenant than ${tenantId}`, {
     details: { reason: 'instance-tenant' },
   });
 }
+
+export interface PlacedInstance {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly nodeId: string;
+  readonly address: string | null;
+  readonly sandboxEndsAt: number | null;
+  readonly capturedOn: string | null;
+}
+
+const columns = `id, tenant_id as "tenantId", node_id as "nodeId", address, sandbox_ends_at as "sandboxEndsAt", captured_on as "capturedOn"`;
+const findPlaced = {
+  name: 'workload-instance-placed',
+  text: `select ${columns} from workload_instances where id = $1 and ended_at is null`,
+};
+const listPlaced = {
+  name: 'workload-instances-list',
+  text: `select ${columns} from workload_instances where ended_at is null and id > $1 order by id limit $2`,
+};
+
+/** undefined for one that runs nowhere. */
+export const findInstance = async (db: Executor, instanceId: string): Promise<PlacedInstance | undefined> =>
+  (await db.query<PlacedInstance>(findPlaced, [instanceId]))[0];
+
+/** Those that run, in order of id. */
+export const listInstances = (
+  db: Executor,
+  { after, limit }: { readonly after: string; readonly limit: number },
+): Promise<PlacedInstance[]> => db.query<PlacedInstance>(listPlaced, [after, limit]);
 
 const end = {
   name: 'workload-instance-end',

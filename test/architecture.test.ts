@@ -43,7 +43,7 @@ const layers: Readonly<Record<string, Layer>> = {
     why: 'the rules applied to the database and to what people write (profiles, inventories: yaml, zod); who calls them (HTTP, Temporal, the gateway) is not their business',
   },
   gateway: {
-    values: ['domain', 'proto', 'pki/x509', 'pki/envelope', 'drizzle', 'runtime', 'services/processes.ts'],
+    values: ['domain', 'proto', 'pki/x509', 'pki/envelope', 'pki/exec/verify.ts', 'drizzle', 'runtime', 'services/processes.ts'],
     types: ['pki', 'services'],
     outside: 'any',
     why: 'it relays and can forge nothing, for it holds no key of the bundle (KEY-013): it verifies, reads sessions and dispatch, and reaches the control plane through one port',

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import type { RotationTimes } from '../domain/rotation/gates.ts';
 import { hostField, parseEnv, portField, rotationTimes, switchField } from '../runtime/config.ts';
 import { type SignerEnvironment, signerFields } from '../runtime/signers/external-signers.ts';
+import { ticketIssuerField } from '../services/ticket-issuer.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
 
@@ -27,6 +28,7 @@ const signingSchema = z.object({
   BETTER_COMPUTE_TLS: optional,
   BETTER_COMPUTE_GATEWAY_URL: optional,
   BETTER_COMPUTE_GATEWAY_NAME: optional,
+  BETTER_COMPUTE_TICKET_ISSUER: ticketIssuerField,
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: optional,
@@ -54,6 +56,8 @@ export interface SigningConfig extends WorkerConfig {
   readonly tlsFolder: string;
   /** Where a deployed system is told to join. */
   readonly gateway: { readonly url: string | undefined; readonly name: string | undefined };
+  /** Whose exec tickets nodes take; null: there are no tunnels. */
+  readonly ticketIssuer: string | null;
   /** null: no workload tokens (WID-004). */
   readonly workload: WorkloadSettings | null;
   readonly times: RotationTimes;
@@ -79,6 +83,7 @@ export function readSigningConfig(env: NodeJS.ProcessEnv): SigningConfig {
     trustDomain: parsed.BETTER_COMPUTE_TRUST_DOMAIN,
     tlsFolder: resolve(parsed.BETTER_COMPUTE_TLS ?? join(home, 'tls')),
     gateway: { url: parsed.BETTER_COMPUTE_GATEWAY_URL, name: parsed.BETTER_COMPUTE_GATEWAY_NAME },
+    ticketIssuer: parsed.BETTER_COMPUTE_TICKET_ISSUER ?? null,
     workload: workloadSettingsOf(parsed),
     times: rotationTimes(env),
     signers: parsed,

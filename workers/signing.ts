@@ -92,12 +92,12 @@ interface Signing {
 
 /** Every row of the queue's boundary, over the database and the running bundle. */
 function signingActivities(
-  { times, workload, tlsFolder, secret, gateway }: SigningConfig,
+  { times, workload, tlsFolder, secret, gateway, ticketIssuer }: SigningConfig,
   { db, running, worker, poke }: Signing,
 ): Activities[] {
   const resign = createResigner({ db, worker, bundle: running.current });
   const trustDomain = (): string => running.current().trustDomain;
-  const access = createAccess({ db, worker, bundle: running.current });
+  const access = createAccess({ db, worker, bundle: running.current, ticketIssuer });
   return [
     createRotationSigningActivities({
       now,

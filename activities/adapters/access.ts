@@ -15,12 +15,15 @@ export interface AccessOptions {
   readonly db: Database;
   readonly worker: WorkerKeyProvider;
   readonly bundle: () => PkiBundle;
+  /** Whose exec tickets nodes take; null: nobody's. */
+  readonly ticketIssuer: string | null;
 }
 
 export function createAccess({
   db,
   worker,
   bundle,
+  ticketIssuer,
 }: AccessOptions): CommandSigningPorts['access'] &
   SshSigningPorts['ssh'] &
   SpecSigningPorts['credentials'] &
@@ -28,7 +31,7 @@ export function createAccess({
   const options = (): NodeAccessOptions => {
     const current = bundle();
     const announce = (nodeIds: readonly string[]): Promise<void> => announceSpecs(db, nodeIds);
-    return { db, worker, announce, trustDomain: current.trustDomain, keys: accessKeysOf(current) };
+    return { db, worker, announce, trustDomain: current.trustDomain, keys: accessKeysOf(current, ticketIssuer) };
   };
   return {
     bringUpToDate: async (onProgress) => writeAccessOfAll(options(), { onProgress }),

@@ -32,6 +32,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['daemon'], load: () => import('./daemon/index.ts') },
   { names: ['audit'], load: () => import('./audit/index.ts') },
   { names: ['sandbox'], load: () => import('./sandbox/index.ts') },
+  { names: ['tunnel'], load: () => import('./tunnel/index.ts') },
   { names: ['ssh'], load: () => import('./ssh/index.ts') },
   { names: ['mcp'], load: () => import('./mcp.ts') },
   { names: ['stuck'], load: () => import('./stuck.ts') },

@@ -83,6 +83,11 @@ const approversOf = ({ env }: StackFacts): Told =>
     ),
   );
 
+/** Tunnels are opened by tickets of this api, unless the operator names the address it is reached by. */
+const ticketsOf = ({ env, ports }: StackFacts): Told => ({
+  BETTER_COMPUTE_TICKET_ISSUER: env['BETTER_COMPUTE_TICKET_ISSUER'] || `http://${host}:${ports.api}`,
+});
+
 export const processTable = Object.freeze({
   api: {
     entry: 'api/main',
@@ -94,6 +99,7 @@ export const processTable = Object.freeze({
       ...metricsOn(facts.ports.apiMetrics),
       ...codecEndpointOf(facts),
       ...workloadOf(facts),
+      ...ticketsOf(facts),
       ...approversOf(facts),
       BETTER_COMPUTE_API_HOST: host,
       BETTER_COMPUTE_API_PORT: String(facts.ports.api),
@@ -129,6 +135,7 @@ export const processTable = Object.freeze({
       ...metricsOn(facts.ports.signingMetrics),
       ...tlsOf(facts),
       ...workloadOf(facts),
+      ...ticketsOf(facts),
       BETTER_COMPUTE_GATEWAY_URL: gatewayUrl(facts.ports),
       ...pick(facts.env, signerNames),
     }),

@@ -16,6 +16,8 @@ export interface SpecWithAccess extends SpecStore {
 export interface WithAccessOptions {
   readonly files: AccessFiles;
   readonly log: AgentLog;
+  /** Whether exec tickets are for something here. */
+  readonly takesTickets?: boolean;
   readonly retryAfterMs?: number;
 }
 
@@ -24,7 +26,7 @@ const defaultRetryMs = 60_000;
 /** Applies what is kept before it answers. */
 export async function withAccess(
   store: SpecStore,
-  { files, log, retryAfterMs = defaultRetryMs }: WithAccessOptions,
+  { files, log, takesTickets = false, retryAfterMs = defaultRetryMs }: WithAccessOptions,
 ): Promise<SpecWithAccess> {
   let access: SectionOutcome | undefined;
   let retry: NodeJS.Timeout | undefined;
@@ -34,7 +36,10 @@ export async function withAccess(
     clearTimeout(retry);
     try {
       await files.apply(section);
-      access = { isApplied: true, detail: section.jwks.length === 0 ? '' : 'logins are; this daemon takes no exec tickets' };
+      access = {
+        isApplied: true,
+        detail: takesTickets || section.jwks.length === 0 ? '' : 'logins are; this daemon takes no exec tickets',
+      };
     } catch (error) {
       const detail = error instanceof Error ? error.message : String(error);
       log.warn({ err: error }, 'the access section was not applied; it is tried again');

@@ -22,6 +22,7 @@ import type { SpecStore } from '../state/spec-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
 import { heldTrustOf, judgeOfferedTrust, type QuorumRefused, type TrustOffer } from '../trust/offered-trust.ts';
 import type { ServerClock } from '../trust/server-clock.ts';
+import type { TunnelHost } from '../tunnel/host.ts';
 import type { WorkloadTokenClient } from '../workload/token-client.ts';
 import type { AdmissionState, AdmittedCommand } from './admission.ts';
 import { Executor } from './executor.ts';
@@ -41,6 +42,8 @@ export interface AgentPorts {
   readonly secrets?: SecretClient;
   /** What the metadata service asks for tokens of instances; absent where nothing runs instances. */
   readonly workloadTokens?: WorkloadTokenClient;
+  /** What opens tunnels; absent where the owner of the machine lets none in. */
+  readonly tunnels?: TunnelHost | undefined;
   readonly status: StatusSink;
   readonly log: AgentLog;
   readonly crash: CrashHook;
@@ -103,8 +106,11 @@ export class AgentState {
   get workloadTokens(): WorkloadTokenClient | undefined {
     return this.#ports.workloadTokens;
   }
+  get tunnels(): TunnelHost | undefined {
+    return this.#ports.tunnels;
+  }
   get capabilities(): readonly string[] {
-    return Object.keys(this.#ports.handlers).sort();
+    return [...Object.keys(this.#ports.handlers), ...(this.tunnels?.capabilities ?? [])].sort();
   }
 
   wallMs(): number {

@@ -70,6 +70,7 @@ export function startAgent(options: AgentOptions): Agent {
     async stop(graceMs) {
       const idle = state.executor.stop(graceMs);
       await idle;
+      state.tunnels?.closeAll('stopping');
       link.stop();
       await ended;
     },

@@ -70,6 +70,8 @@ export class AgentSession {
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
     workloadTokenResponse: (response) => this.#state.workloadTokens?.onResponse(this, response),
     secretResponse: (response) => this.#state.secrets?.onResponse(this, response),
+    // Where no tunnels are let in, nothing is opened, and the gateway's time runs out (TUN-010).
+    openTunnel: (order) => this.#state.tunnels?.onOpen(order, () => this.#stream?.requestTunnel()),
   };
   #stream: SessionStream | undefined;
   #facts: SessionFacts | undefined;

@@ -7,12 +7,21 @@ import { refusalOf } from './grpc-status.ts';
 import { createMessageCutter } from './message-cutter.ts';
 import type { PinnedConnection } from './pinned-connection.ts';
 
-export type Method = 'Join' | 'Renew' | 'Session';
+/** Method → its service: what a gateway offers to daemons, and to the programs of callers. */
+const services = {
+  Join: 'AgentGateway',
+  Renew: 'AgentGateway',
+  Session: 'AgentGateway',
+  Tunnel: 'AgentGateway',
+  Connect: 'TunnelGateway',
+} as const;
+
+export type Method = keyof typeof services;
 
 /** te: trailers, or proxies drop the status (B28). */
 export const requestHeaders = (method: Method) => ({
   ':method': 'POST',
-  ':path': `/bettercompute.agent.v1.AgentGateway/${method}`,
+  ':path': `/bettercompute.agent.v1.${services[method]}/${method}`,
   'content-type': 'application/grpc+proto',
   te: 'trailers',
   'user-agent': `bcd/${daemonVersion}`,

@@ -109,6 +109,13 @@ export class SessionStream {
     return true;
   }
 
+  /** A Tunnel stream on this connection (TRN-008); undefined when it is over. */
+  requestTunnel(): ClientHttp2Stream | undefined {
+    const { session } = this.#connection;
+    if (!this.isOpen || session.destroyed || session.closed) return undefined;
+    return session.request(requestHeaders('Tunnel'), { endStream: false });
+  }
+
   /** Beats from now on. */
   startHeartbeat(askedMs: number): void {
     const { leastHeartbeatMs, mostHeartbeatMs } = this.#options.timing;

@@ -16,6 +16,9 @@ export const workloadInstances = pgTable('workload_instances', {
   nodeId: text('node_id').notNull(),
   startedAt: instantColumn('started_at').notNull().defaultNow(),
   endedAt: instantColumn('ended_at'),
+  address: text('address'),
+  sandboxEndsAt: instantColumn('sandbox_ends_at'),
+  capturedOn: text('captured_on'),
   windowStart: instantColumn('window_start').notNull().default(sql`'-infinity'`),
   windowTokens: integer('window_tokens').notNull().default(0),
 });

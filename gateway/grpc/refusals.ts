@@ -33,6 +33,7 @@ export const refusalTable = Object.freeze({
   'other-node': row('PERMISSION_DENIED', 'the request names another node than the certificate'),
   'join-refused': row('PERMISSION_DENIED', 'the join was refused'),
   'first-frame-not-hello': row('MALFORMED', 'the first frame must be hello'),
+  'first-frame-not-ticket': row('MALFORMED', 'the first frame of a tunnel must be a ticket'),
   'second-hello': row('MALFORMED', 'hello came twice'),
   'undecodable-frame': row('MALFORMED', 'a frame does not decode'),
   'no-message': row('MALFORMED', 'the call ended without a message'),
@@ -43,6 +44,10 @@ export const refusalTable = Object.freeze({
   'frame-too-large': row('FRAME_TOO_LARGE', 'a frame exceeds its bound'),
   'send-budget': row('RATE_LIMITED', 'the peer does not read what it is sent', 1_000),
   'too-many-resets': row('RATE_LIMITED', 'too many streams were given up on this connection', 5_000),
+  // The same words whether the node is not here, unknown, or the ticket is bad: callers are strangers.
+  'ticket-refused': row('PERMISSION_DENIED', 'the ticket opens nothing here'),
+  'no-such-tunnel': row('NOT_FOUND', 'no such tunnel was asked for'),
+  'tunnel-not-opened': row('UNAVAILABLE', 'the machine opened nothing for this ticket'),
   'renew-rate-limit': row('RATE_LIMITED', 'the node renewed too often'),
   'protocol-too-new': row('INVALID_STATE', 'this gateway speaks no protocol version of the daemon'),
   'generation-superseded': row('INVALID_STATE', "the certificate's identity generation was superseded"),

@@ -57,7 +57,7 @@ const caps = Object.freeze({
   maxSessionInvalidFrames: 100,
   maxSessionRejectedStreams: 50,
   unknownProtocolTimeout: 2_000,
-  settings: { maxConcurrentStreams: 16, maxHeaderListSize: 16 * 1024, enablePush: false },
+  settings: { maxConcurrentStreams: 32, maxHeaderListSize: 16 * 1024, enablePush: false },
 });
 
 export function createDaemonListener(options: ListenerOptions): DaemonListener {

@@ -15,6 +15,8 @@ export interface TicketSubject {
   readonly operation: string;
   /** Who was allowed to. */
   readonly actor: string;
+  /** Where it leads, for operations that lead to an instance. */
+  readonly destination?: string | undefined;
 }
 
 export interface TicketClaims {
@@ -26,9 +28,10 @@ export interface TicketClaims {
   readonly iat: number;
   readonly exp: number;
   readonly jti: string;
+  readonly dst?: string;
 }
 
-/** Claim → what it must look like. A ticket has exactly these. */
+/** Claim → what it must look like. A ticket has exactly these; `dst` may be absent. */
 export const claimForms: Readonly<Record<keyof TicketClaims, RegExp | 'seconds'>> = Object.freeze({
   iss: /^https?:\/\/[^\s/]{1,253}$/,
   aud: /^node:[A-Za-z0-9._-]{1,63}$/,
@@ -38,6 +41,7 @@ export const claimForms: Readonly<Record<keyof TicketClaims, RegExp | 'seconds'>
   iat: 'seconds',
   exp: 'seconds',
   jti: /^[A-Za-z0-9_-]{22}$/,
+  dst: /^[\x21-\x7e]{1,200}$/,
 });
 
 export const audienceOf = (nodeId: string): string => `node:${nodeId}`;
@@ -46,7 +50,7 @@ const invalid = (reason: string, message: string): ControlError => new ControlEr
 
 /** @throws INVALID_INPUT naming what no ticket can say */
 export function ticketClaims(
-  { nodeId, sessionId, operation, actor }: TicketSubject,
+  { nodeId, sessionId, operation, actor, destination }: TicketSubject,
   {
     issuer,
     now,
@@ -58,7 +62,17 @@ export function ticketClaims(
   if (!Number.isInteger(lifetimeSeconds) || lifetimeSeconds < 1 || lifetimeSeconds > maxTicketSeconds)
     throw invalid('ticket-lifetime', `an exec ticket lives 1 to ${maxTicketSeconds} s, not ${lifetimeSeconds}`);
   const iat = Math.floor(now / second);
-  const claims = { iss: issuer, aud: audienceOf(nodeId), sub: actor, sid: sessionId, op: operation, iat, exp: iat + lifetimeSeconds, jti };
+  const claims = {
+    iss: issuer,
+    aud: audienceOf(nodeId),
+    sub: actor,
+    sid: sessionId,
+    op: operation,
+    iat,
+    exp: iat + lifetimeSeconds,
+    jti,
+    ...(destination === undefined ? {} : { dst: destination }),
+  };
   const wrong = wrongClaimOf(claims);
   if (wrong !== null) throw invalid('ticket-claim', `an exec ticket cannot have ${wrong} ${JSON.stringify(claims[wrong]).slice(0, 64)}`);
   return claims;
@@ -68,6 +82,7 @@ export function ticketClaims(
 export function wrongClaimOf(claims: Readonly<Partial<Record<keyof TicketClaims, unknown>>>): keyof TicketClaims | null {
   for (const [name, form] of Object.entries(claimForms) as [keyof TicketClaims, RegExp | 'seconds'][]) {
     const value = claims[name];
+    if (name === 'dst' && value === undefined) continue;
     const good = form === 'seconds' ? Number.isSafeInteger(value) && (value as number) >= 0 : typeof value === 'string' && form.test(value);
     if (!good) return name;
   }

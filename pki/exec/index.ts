@@ -11,12 +11,13 @@
  *
  * Not done here: who may have a ticket (the api asks before it issues), tunnels.
  */
-export { maxTicketSeconds, type TicketClaims, type TicketSubject, ticketType } from './claims.ts';
+export { maxTicketSeconds, parseTicketIssuer, type TicketClaims, type TicketSubject, ticketType } from './claims.ts';
 export { ExecTicketIssuer, type ExecTicketIssuerOptions, execTicketIssuer, type IssuedTicket } from './issuer.ts';
 export { type TunnelsOptions, tunnelsOptions } from './options.ts';
 export {
   createTicketGuard,
   encodeTicketKeys,
+  isForSameTunnel,
   parseTicketKeys,
   type TicketGuard,
   type VerifiedTicket,

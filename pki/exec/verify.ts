@@ -1,7 +1,15 @@
 /** Who judges an exec ticket: first the gateway, then the node, each by the keys of the node's spec (EXEC-002 to EXEC-006, EXEC-009). */
 import { ControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
-import { type JsonObject, type JwkDocument, type PublicJwk, parseJsonObject, parseJwks, verifyJws } from '../jose/index.ts';
+import {
+  decodeBase64url,
+  type JsonObject,
+  type JwkDocument,
+  type PublicJwk,
+  parseJsonObject,
+  parseJwks,
+  verifyJws,
+} from '../jose/index.ts';
 import { audienceOf, claimForms, maxTicketSeconds, type TicketClaims, ticketType, wrongClaimOf } from './claims.ts';
 
 /** Remembers which tickets were used. */
@@ -46,6 +54,22 @@ export function verifyExecTicket(text: string, options: VerifyTicketOptions): Ve
   assertUnused(claims, options); //                                                        7. for the first time
   return Object.freeze({ ...claims, kid: header.kid ?? '' });
 }
+
+/** The node that a ticket claims to be for, so that its keys can be found; nothing of it is believed. null for what is no ticket. */
+export function ticketNodeOf(text: string): string | null {
+  try {
+    const { aud } = parseJsonObject(decodeBase64url(text.split('.', 2)[1] ?? '', 'ticket'), 'ticket');
+    return typeof aud === 'string' && claimForms.aud instanceof RegExp && claimForms.aud.test(aud)
+      ? aud.slice(audienceOf('').length)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Whether a later ticket lets the tunnel of an earlier one go on: the same caller, session, node, operation and destination. */
+export const isForSameTunnel = (one: VerifiedTicket, other: VerifiedTicket): boolean =>
+  (['iss', 'aud', 'sub', 'sid', 'op', 'dst'] as const).every((name) => one[name] === other[name]);
 
 function readClaims(value: JsonObject): TicketClaims {
   const unknown = Object.keys(value).find((name) => !Object.hasOwn(claimForms, name));

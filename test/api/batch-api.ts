@@ -8,6 +8,7 @@ import { createIdentity } from '../../api/identity.ts';
 import { createOperatorApp } from '../../api/operator.ts';
 import { createOperatorPorts } from '../../api/operator-ports.ts';
 import type { Database } from '../../drizzle/client.ts';
+import type { PkiBundle } from '../../pki/bundle/index.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { testBundle } from '../services/support.ts';
 
@@ -29,7 +30,16 @@ export interface BatchApi {
   close(): Promise<void>;
 }
 
-export async function startBatchApi(db: Database, over: { readonly secret?: string | null } = {}): Promise<BatchApi> {
+export async function startBatchApi(
+  db: Database,
+  over: {
+    readonly secret?: string | null;
+    readonly ticketIssuer?: string;
+    readonly gatewayUrl?: string;
+    readonly gatewayName?: string;
+    readonly bundle?: PkiBundle;
+  } = {},
+): Promise<BatchApi> {
   const remembered = {
     started: [] as string[],
     nudged: [] as string[],
@@ -41,9 +51,10 @@ export async function startBatchApi(db: Database, over: { readonly secret?: stri
   const { publicKey, privateKey } = await generateKeyPair('ES256');
   const jwks = `${scratchFolder()}/jwks.json`;
   writeFileSync(jwks, JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256' }] }));
-  const bundle = await testBundle();
+  const bundle = over.bundle ?? (await testBundle());
   const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as never;
   const ports = createOperatorPorts({
+    ticketIssuer: over.ticketIssuer ?? null,
     db,
     bundle: () => bundle,
     workflows: {
@@ -80,7 +91,7 @@ export async function startBatchApi(db: Database, over: { readonly secret?: stri
         return { workflowId: `fleet/${input.run}/reimage`, runId: 'r' };
       },
     },
-    gateway: { url: undefined, name: undefined },
+    gateway: { url: over.gatewayUrl, name: over.gatewayName },
     workload: null,
     secret: over.secret === undefined ? deploymentSecret : over.secret,
     log: quiet,

@@ -98,6 +98,10 @@ export const createDeployment = (): FakeDeployment => ({
   workload: null,
 });
 
+const noTunnels = async (): Promise<never> => {
+  throw new ControlError('UNSUPPORTED', 'this deployment has no tunnels');
+};
+
 const orNotFound = <T>(value: T | undefined | null, message: string): T => {
   if (value === undefined || value === null) throw new ControlError('NOT_FOUND', message);
   return value;
@@ -108,6 +112,13 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
   return {
     now: () => now,
     auditKey: () => deployment.auditKey,
+    tunnels: {
+      open: () => noTunnels(),
+      exec: () => noTunnels(),
+      place: () => noTunnels(),
+      end: () => noTunnels(),
+      list: async () => [],
+    },
     reads: {
       listNodes: async ({ after, limit, state }) =>
         deployment.nodes.filter((node) => node.id > after && (state === undefined || node.state === state)).slice(0, limit),

@@ -4,6 +4,7 @@
  */
 
 import { type Agent, startAgent } from '../../daemon/agent/agent.ts';
+import { decodeSpec } from '../../daemon/agent/desired-state.ts';
 import { withoutPayload } from '../../daemon/agent/executor.ts';
 import type { AgentLog } from '../../daemon/agent/log.ts';
 import type { KindHandler, KindHandlers } from '../../daemon/kinds/handler.ts';
@@ -19,8 +20,11 @@ import type { StatusContent, StatusSink } from '../../daemon/state/status-file.t
 import type { BackoffLimits } from '../../daemon/transport/backoff.ts';
 import { type SessionTiming, sessionTiming } from '../../daemon/transport/session-stream.ts';
 import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
+import type { TunnelConfig } from '../../daemon/tunnel/config.ts';
+import { TunnelHost } from '../../daemon/tunnel/host.ts';
 import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import { day } from '../../domain/time.ts';
+import type { TunnelLimits } from '../../domain/tunnels/limits.ts';
 import type { QuorumFields } from '../../pki/trust/index.ts';
 import {
   DaemonUpgradeResultSchema,
@@ -49,6 +53,8 @@ export interface MemberOptions {
   readonly quorum?: QuorumFields;
   /** The only first approver set it takes; its identity's without. */
   readonly approverSetPin?: string;
+  /** What tunnels may lead to; without it, none is opened. */
+  readonly tunnels?: { readonly config: TunnelConfig; readonly limits?: TunnelLimits };
   readonly renewal?: { readonly lookEveryMs?: number; readonly callWithinMs?: number };
 }
 
@@ -121,12 +127,17 @@ export function startMember(options: MemberOptions): Member {
   let status: Partial<StatusContent> = {};
   const sink: StatusSink = { update: (change) => void (status = { ...status, ...change }), flush: async () => undefined };
   const identity = createIdentityStore(holding(stored, options.quorum), async () => undefined);
+  const spec = memorySpec();
+  const clock = createServerClock(source, 0);
+  const access = () => (spec.current === undefined ? undefined : decodeSpec(spec.current.spec).access);
+  const around = { nodeId: () => stored.identity.nodeId, access, clock, log };
   const agent = startAgent({
     identity,
     log,
     random,
     marks: memoryMarks(),
-    spec: memorySpec(),
+    spec,
+    ...(options.tunnels === undefined ? {} : { tunnels: new TunnelHost({ ...around, ...options.tunnels }) }),
     status: sink,
     crash: neverCrash,
     attest: async () => new Uint8Array(),
@@ -134,7 +145,7 @@ export function startMember(options: MemberOptions): Member {
     journal: new Journal({ storage: options.journalStorage ?? memoryStorage, records: [], withoutPayload }),
     quorum: options.quorumStores ?? memoryQuorumStores(),
     approverSetPin: options.approverSetPin ?? null,
-    clock: createServerClock(source, 0),
+    clock,
     handlers: { ...instantHandlers((id) => effects.set(id, (effects.get(id) ?? 0) + 1)), ...options.handlers },
     minOverlapMs: options.minOverlapMs ?? day,
     readBootId: async () => 'boot-1',

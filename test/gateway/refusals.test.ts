@@ -1,10 +1,13 @@
 /** One test per row of the table (TRN-044): each refusal is provoked over real TLS and read off the wire. */
 import assert from 'node:assert/strict';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError, errorTable } from '../../domain/errors.ts';
 import { refusalTrailers } from '../../gateway/grpc/metadata.ts';
 import { type RefusalReason, type RefusalRow, refusal, refusalTable, toWireRefusal } from '../../gateway/grpc/refusals.ts';
 import { peerChainOf } from '../../gateway/tls/peer.ts';
-import { encodeMessage, RenewRequestSchema } from '../../proto/index.ts';
+import { newSigningKey } from '../../pki/bundle/create.ts';
+import { ExecTicketIssuer, encodeTicketKeys } from '../../pki/exec/index.ts';
+import { DesiredStateBodySchema, encodeMessage, NodeSpecSchema, RenewRequestSchema, TunnelFrameSchema } from '../../proto/index.ts';
 import {
   type CallEnd,
   createAuthorities,
@@ -19,7 +22,7 @@ import {
   type TestLeaf,
 } from '../harness/agent.ts';
 import { ManualScheduler, turns } from './manual-scheduler.ts';
-import { MemoryStore } from './memory-store.ts';
+import { MemoryStore, signatureBytes } from './memory-store.ts';
 import { type RunningGateway, startGateway } from './start-gateway.ts';
 
 const day = 24 * 3_600_000;
@@ -29,6 +32,34 @@ interface Scene {
   readonly leaf: TestLeaf;
   /** Closed when the test ends. */
   gateway(over?: Parameters<typeof startGateway>[0]): Promise<RunningGateway>;
+}
+
+const tunnelFrame = (frame: MessageInitShape<typeof TunnelFrameSchema>): Uint8Array =>
+  encodeMessage(TunnelFrameSchema, frame, 'tunnelFrame');
+const ticketFrame = (ticket: string) => ({ frame: { case: 'ticket' as const, value: { ticket } } });
+
+/** A caller's stream: no client certificate. */
+async function connectEnd(port: number, frame: MessageInitShape<typeof TunnelFrameSchema>): Promise<CallEnd> {
+  const session = dial({ port });
+  const call = new TestCall(session, '/bettercompute.agent.v1.TunnelGateway/Connect');
+  call.send(tunnelFrame(frame));
+  const end = await call.ended;
+  session.destroy();
+  return end;
+}
+
+/** A store whose node takes tickets of a key, and one by it. */
+async function ticketFor(nodeId: string): Promise<{ store: MemoryStore; ticket: string }> {
+  const issuer = new ExecTicketIssuer({ current: newSigningKey('execTicketKey') }, { issuer: 'https://compute.example.com' });
+  const store = new MemoryStore();
+  const spec = encodeMessage(
+    NodeSpecSchema,
+    { access: { jwks: [...encodeTicketKeys(issuer.jwks())], ticketIssuer: issuer.issuer } },
+    'desiredStateBody',
+  );
+  const body = encodeMessage(DesiredStateBodySchema, { nodeId, generation: 1n, spec }, 'desiredStateBody');
+  store.desired.set(nodeId, { generation: 1, body, signature: signatureBytes });
+  return { store, ticket: (await issuer.issue({ nodeId, sessionId: 's', operation: 'node.ssh', actor: 'ada' })).ticket };
 }
 
 type Provoke = (scene: Scene) => Promise<CallEnd>;
@@ -142,6 +173,23 @@ const provocations: Readonly<Record<Exclude<RefusalReason, 'session-resumed' | '
     return renew();
   },
   'first-frame-not-hello': withSession((agent) => agent.send({ frame: { case: 'heartbeat', value: { sequence: 1n } } })),
+  'first-frame-not-ticket': async ({ gateway }) =>
+    connectEnd((await gateway()).port, { frame: { case: 'data', value: { data: Buffer.from('x') } } }),
+  'ticket-refused': async ({ gateway }) => connectEnd((await gateway()).port, ticketFrame('x.y.z')),
+  'no-such-tunnel': async ({ gateway, leaf }) => {
+    const opened = { frame: { case: 'opened' as const, value: { tunnelId: 'nobody asked' } } };
+    return unaryEnd((await gateway()).port, { leaf, path: 'Tunnel', act: (call) => call.send(tunnelFrame(opened)) });
+  },
+  'tunnel-not-opened': async ({ gateway, leaf }) => {
+    const { store, ticket } = await ticketFor('node-1');
+    const { port } = await gateway({ store });
+    const { agent } = await openAgent({ port, leaf });
+    const end = connectEnd(port, ticketFrame(ticket));
+    await agent.until('openTunnel');
+    // It leaves, which is as good an answer as none in time.
+    agent.close();
+    return end;
+  },
   'second-hello': withSession(async (agent) => {
     agent.hello();
     await agent.expect('welcome');

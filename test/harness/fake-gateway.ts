@@ -14,7 +14,16 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { type AgentFrame, AgentFrameSchema, decodeMessage, type Hello, ServerFrameSchema, type WelcomeSchema } from '../../proto/index.ts';
+import {
+  type AgentFrame,
+  AgentFrameSchema,
+  decodeMessage,
+  type Hello,
+  ServerFrameSchema,
+  type TunnelFrame,
+  TunnelFrameSchema,
+  type WelcomeSchema,
+} from '../../proto/index.ts';
 import type { TestDeployment } from './deployment.ts';
 
 export type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
@@ -140,6 +149,48 @@ export class FakeSession {
   }
 }
 
+/** The gateway's end of one Tunnel stream. */
+export class FakeTunnel {
+  readonly stream: ServerHttp2Stream;
+  readonly frames: TunnelFrame['frame'][] = [];
+  readonly closed: Promise<void>;
+  #buffer = Buffer.alloc(0);
+
+  constructor(stream: ServerHttp2Stream) {
+    this.stream = stream;
+    stream.on('data', (chunk: Buffer) => {
+      this.#buffer = Buffer.concat([this.#buffer, chunk]);
+      while (this.#buffer.length >= 5 && this.#buffer.length >= 5 + this.#buffer.readUInt32BE(1)) {
+        const end = 5 + this.#buffer.readUInt32BE(1);
+        this.frames.push(decodeMessage(TunnelFrameSchema, this.#buffer.subarray(5, end), 'tunnelFrame').frame);
+        this.#buffer = this.#buffer.subarray(end);
+      }
+    });
+    // What the machine has said all of, it is let go of.
+    stream.once('end', () => stream.end());
+    this.closed = new Promise((resolve) => void stream.once('close', () => resolve()));
+  }
+
+  send(frame: MessageInitShape<typeof TunnelFrameSchema>): void {
+    this.sendBytes(grpcPrefix(toBinary(TunnelFrameSchema, create(TunnelFrameSchema, frame))));
+  }
+
+  sendBytes(bytes: Uint8Array): void {
+    if (!this.stream.destroyed) this.stream.write(bytes);
+  }
+
+  /** Everything on channel 0 until now. */
+  data(): Buffer {
+    return Buffer.concat(this.frames.flatMap((frame) => (frame.case === 'data' ? [frame.value.data] : [])));
+  }
+
+  /** The frame that says the tunnel is over. */
+  end(): { readonly exitCode: number; readonly reason: string } | undefined {
+    const last = this.frames.find((frame) => frame.case === 'closed');
+    return last === undefined ? undefined : { exitCode: last.value.exitCode, reason: last.value.reason };
+  }
+}
+
 function endWith(stream: ServerHttp2Stream, trailers: OutgoingHttpHeaders): void {
   if (stream.destroyed) return;
   if (!stream.headersSent) {
@@ -156,6 +207,8 @@ export class FakeGateway {
   readonly sessions: FakeSession[] = [];
   readonly joins: Uint8Array[] = [];
   readonly renewals: Uint8Array[] = [];
+  /** Tunnel streams, in the order they came. */
+  readonly tunnels: FakeTunnel[] = [];
   /** Session streams that were asked for, refused ones included. */
   attempts = 0;
   readonly #server: Http2SecureServer;
@@ -211,7 +264,24 @@ export class FakeGateway {
     if (method === 'Session') return this.#onSession(stream, headers);
     if (method === 'Join') return void this.#onCall(stream, { log: this.joins, answer: this.#options.onJoin });
     if (method === 'Renew') return void this.#onCall(stream, { log: this.renewals, answer: (request) => this.#onRenew(request, stream) });
+    if (method === 'Tunnel') return this.#onTunnel(stream);
     endWith(stream, { 'grpc-status': '12' });
+  }
+
+  #onTunnel(stream: ServerHttp2Stream): void {
+    stream.respond({ ':status': 200, 'content-type': 'application/grpc+proto' }, { waitForTrailers: true });
+    stream.once('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
+    this.tunnels.push(new FakeTunnel(stream));
+    this.#wake();
+  }
+
+  /** The tunnel of this place in the order they came. */
+  async tunnel(at: number): Promise<FakeTunnel> {
+    for (;;) {
+      const tunnel = this.tunnels[at];
+      if (tunnel !== undefined) return tunnel;
+      await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+    }
   }
 
   #onRenew(request: Uint8Array, stream: ServerHttp2Stream): Promise<Uint8Array> {

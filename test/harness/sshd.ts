@@ -29,9 +29,9 @@ const freePort = async (): Promise<number> => {
   return typeof address === 'object' && address !== null ? address.port : 0;
 };
 
-const canConnect = (port: number): Promise<boolean> =>
+const canConnect = (address: string, port: number): Promise<boolean> =>
   new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
+    const socket = connect(port, address);
     const answer = (is: boolean): void => {
       socket.destroy();
       resolve(is);
@@ -42,17 +42,25 @@ const canConnect = (port: number): Promise<boolean> =>
 /** What a machine's own sshd_config says, and then the lines of the test; of two words sshd takes the first. */
 const aroundLines = ['UsePAM no', 'StrictModes no', 'PidFile none', 'PrintMotd no'];
 
+export interface SshdOptions {
+  readonly folder: string;
+  readonly name: string;
+  readonly lines: readonly string[];
+  /** Default: loopback, and any port that is free. */
+  readonly at?: { readonly address: string; readonly port: number };
+}
+
 /** Starts one on loopback with these lines, and waits until it takes connections. */
-export async function startSshd({ folder, name, lines }: { folder: string; name: string; lines: readonly string[] }): Promise<Sshd> {
+export async function startSshd({ folder, name, lines, at }: SshdOptions): Promise<Sshd> {
   // It wants its folder for children without rights, and makes none.
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true });
-  const port = await freePort();
+  const { address, port } = at ?? { address: '127.0.0.1', port: await freePort() };
   const config = join(folder, `${name}-sshd`);
-  writeFileSync(config, [`Port ${port}`, 'ListenAddress 127.0.0.1', ...lines, ...aroundLines, ''].join('\n'), { mode: 0o600 });
+  writeFileSync(config, [`Port ${port}`, `ListenAddress ${address}`, ...lines, ...aroundLines, ''].join('\n'), { mode: 0o600 });
   const child: ChildProcess = spawn(sshdPath as string, ['-D', '-e', '-f', config], { stdio: ['ignore', 'ignore', 'pipe'] });
   let log = '';
   child.stderr?.on('data', (data) => (log += data));
-  for (let attempt = 0; !(await canConnect(port)); attempt++) {
+  for (let attempt = 0; !(await canConnect(address, port)); attempt++) {
     assert.ok(attempt < 400 && child.exitCode === null, `sshd does not start: ${log}`);
     await setTimeout(25);
   }

@@ -16,7 +16,7 @@ const generated = [...Object.values<unknown>(proto), ...Object.values<unknown>(p
 const messages = generated.filter((type) => type.kind === 'message');
 
 describe('what the protocol declares', () => {
-  it('TRN-037 TRN-038 TRN-039 TRN-041 is the service of session.proto: Join, Renew and one stream of frames each way', () => {
+  it('TRN-037 TRN-038 TRN-039 TRN-040 TRN-041 is the service of session.proto: Join, Renew, the stream of a session and that of a tunnel', () => {
     const { file, methods, typeName } = proto.AgentGateway;
     assert.deepEqual([typeName, file.name], ['bettercompute.agent.v1.AgentGateway', 'bettercompute/agent/v1/session']);
     assert.deepEqual(
@@ -25,8 +25,11 @@ describe('what the protocol declares', () => {
         ['Join', 'unary', 'JoinRequest', 'JoinResponse'],
         ['Renew', 'unary', 'RenewRequest', 'RenewResponse'],
         ['Session', 'bidi_streaming', 'AgentFrame', 'ServerFrame'],
+        ['Tunnel', 'bidi_streaming', 'TunnelFrame', 'TunnelFrame'],
       ],
     );
+    const callers = proto.TunnelGateway.methods.map(({ name, methodKind, input, output }) => [name, methodKind, input.name, output.name]);
+    assert.deepEqual(callers, [['Connect', 'bidi_streaming', 'TunnelFrame', 'TunnelFrame']]);
   });
 
   it('FRM-004 has these frame cases, under these numbers', () => {
@@ -54,7 +57,9 @@ describe('what the protocol declares', () => {
       '8 cancel_command',
       '9 workload_token_response',
       '10 secret_response',
+      '11 open_tunnel',
     ]);
+    assert.deepEqual(casesOf(proto.TunnelFrameSchema), ['1 opened', '2 data', '3 resize', '4 closed', '5 ticket']);
   });
 
   it('TRN-036 has every message in its registry, by its type name', () => {
@@ -72,8 +77,10 @@ describe('what the protocol declares', () => {
     assert.deepEqual(helpers, [
       'decodeGrpcMessage',
       'decodeMessage',
+      'embeddedMessage',
       'encodeGrpcMessage',
       'encodeMessage',
+      'envelopeOf',
       'frameMessage',
       'isProtocolRange',
       'negotiateProtocolVersion',

@@ -87,7 +87,7 @@ describe('exchanges of keys over real stores', function () {
       now: Date.now,
       catchUpMs: 0,
     });
-    const { specs } = createAccess({ db: used.db, worker, bundle: bundle.current });
+    const { specs } = createAccess({ ticketIssuer: null, db: used.db, worker, bundle: bundle.current });
     const ports = createKeyRotationPorts({
       db: used.db,
       now: Date.now,

@@ -105,6 +105,13 @@ export declare type AccessSpec = Message<"bettercompute.agent.v1.AccessSpec"> & 
    * @generated from field: string ssh_user_ca = 3;
    */
   sshUserCa: string;
+
+  /**
+   * Whose exec tickets are taken: the origin of the api. Empty: nobody's.
+   *
+   * @generated from field: string ticket_issuer = 4;
+   */
+  ticketIssuer: string;
 };
 
 /**

@@ -9,6 +9,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Command, CommandAck, CommandProgress, CommandReject, CommandResult } from "./commands_pb.js";
 import type { SecretRequest, SecretResponse } from "./secrets_pb.js";
 import type { DesiredState } from "./desired_state_pb.js";
+import type { OpenTunnel, TunnelFrameSchema } from "./tunnel_pb.js";
 import type { SignedTrustBundle } from "./trust_pb.js";
 import type { Signature } from "../../common/v1/common_pb.js";
 import type { JoinRequestSchema, JoinResponseSchema, RenewRequestSchema, RenewResponseSchema } from "./join_pb.js";
@@ -205,6 +206,14 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
      */
     value: SecretResponse;
     case: "secretResponse";
+  } | {
+    /**
+     * A Tunnel stream is wanted. A daemon that refuses the ticket opens nothing.
+     *
+     * @generated from field: bettercompute.agent.v1.OpenTunnel open_tunnel = 11;
+     */
+    value: OpenTunnel;
+    case: "openTunnel";
   } | { case: undefined; value?: undefined };
 };
 
@@ -878,6 +887,16 @@ export declare const AgentGateway: GenService<{
     methodKind: "bidi_streaming";
     input: typeof AgentFrameSchema;
     output: typeof ServerFrameSchema;
+  },
+  /**
+   * Mutual TLS, on the connection of the Session that carried the OpenTunnel. The daemon's first frame is opened.
+   *
+   * @generated from rpc bettercompute.agent.v1.AgentGateway.Tunnel
+   */
+  tunnel: {
+    methodKind: "bidi_streaming";
+    input: typeof TunnelFrameSchema;
+    output: typeof TunnelFrameSchema;
   },
 }>;
 
