@@ -13,7 +13,8 @@ import { second } from '../../../domain/time.ts';
 import { type BmcAddress, ownPath } from './address.ts';
 import { isRefusal } from './refusals.ts';
 import { asObject, listOf, parseLoosely, textOf } from './resource.ts';
-import { type Exchange, mayHaveArrived, type RawAnswer } from './transport.ts';
+import { type Exchange, mayHaveArrived } from './transport.ts';
+import type { RawAnswer } from './whole-answer.ts';
 
 export interface Credential {
   readonly username: string;

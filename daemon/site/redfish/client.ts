@@ -15,8 +15,9 @@ import { ifMatchLadder } from './etag.ts';
 import { refusalOf } from './refusals.ts';
 import { fieldOf, type Json, linkAt, parseAnswer, type Resource } from './resource.ts';
 import { awaitTask, type TaskEnd } from './tasks.ts';
-import { createTransport, type Exchange, mayHaveArrived, type RawAnswer, type Transport, type TransportLimits } from './transport.ts';
+import { createTransport, type Exchange, mayHaveArrived, type Transport, type TransportLimits } from './transport.ts';
 import { quirksOf, type VendorQuirks, vendorOf } from './vendors.ts';
+import type { RawAnswer } from './whole-answer.ts';
 
 export interface RedfishClientOptions {
   readonly address: BmcAddress;

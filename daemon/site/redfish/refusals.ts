@@ -5,7 +5,8 @@
  */
 import { type Code, ControlError } from '../../../domain/errors.ts';
 import { asObject, fieldOf, type Json, parseLoosely, printable } from './resource.ts';
-import type { Exchange, RawAnswer } from './transport.ts';
+import type { Exchange } from './transport.ts';
+import type { RawAnswer } from './whole-answer.ts';
 
 type Meaning = readonly [code: Code, reason: string];
 

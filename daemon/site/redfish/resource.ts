@@ -3,7 +3,7 @@
  * every field read by what it is and not by what it should be.
  */
 import { ControlError } from '../../../domain/errors.ts';
-import type { RawAnswer } from './transport.ts';
+import type { RawAnswer } from './whole-answer.ts';
 
 export type Json = Readonly<Record<string, unknown>>;
 

@@ -6,7 +6,7 @@ import { minute, second } from '../../../domain/time.ts';
 import { type BmcAddress, ownPath } from './address.ts';
 import { messagesOf, without } from './refusals.ts';
 import { type Json, parseLoosely, printable, textOf } from './resource.ts';
-import type { RawAnswer } from './transport.ts';
+import type { RawAnswer } from './whole-answer.ts';
 
 export type TaskEnd =
   | { readonly kind: 'completed'; readonly body: Json }

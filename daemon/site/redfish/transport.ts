@@ -10,13 +10,14 @@
  *
  * What it does not do: retry, log in, or understand what it carries.
  */
-import { createHash } from 'node:crypto';
+import { createHash, type X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
-import { Agent, buildConnector, type Dispatcher } from 'undici';
+import { buildConnector, Client } from 'undici';
 import { ControlError, isControlError } from '../../../domain/errors.ts';
 import { second } from '../../../domain/time.ts';
 import type { BmcAddress } from './address.ts';
+import { type RawAnswer, wholeAnswer } from './whole-answer.ts';
 
 export interface Exchange {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
@@ -25,13 +26,6 @@ export interface Exchange {
   readonly body?: string;
   /** A write over the kept connection: one whose loss is looked after (a session's beginning and end). */
   readonly isKept?: true;
-}
-
-export interface RawAnswer {
-  readonly status: number;
-  /** Lower-case names; of repeated ones the first. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly text: string;
 }
 
 export interface Transport {
@@ -64,8 +58,8 @@ export const transportLimits: TransportLimits = Object.freeze({ connectMs: 10 * 
 export function createTransport({ address, pinSha256, limits: given }: TransportOptions): Transport {
   const limits = { ...transportLimits, ...given };
   const seen: Seen = { pin: null, localAddress: null };
-  const newAgent = (): Agent => agentFor({ address, pinSha256, limits, seen });
-  let reads: Agent | undefined;
+  const newConnection = (): Connection => connectionFor({ address, pinSha256, limits, seen });
+  let reads: Connection | undefined;
   let keepConnections = true;
   return {
     get seenPin() {
@@ -75,43 +69,40 @@ export function createTransport({ address, pinSha256, limits: given }: Transport
       return seen.localAddress;
     },
     async send(exchange, signal) {
-      const isKept = (exchange.method === 'GET' || exchange.isKept === true) && keepConnections;
-      if (isKept) reads ??= newAgent();
-      const agent = isKept && reads !== undefined ? reads : newAgent();
-      const limit = limitOf(signal, limits.answerMs);
+      const isKept = keepConnections && (exchange.method === 'GET' || exchange.isKept === true);
+      const connection = isKept ? (reads ??= newConnection()) : newConnection();
       seen.connected = isKept && seen.connected === true;
       try {
-        const { method, path, headers, body = null } = exchange;
-        const answer = await agent.request({ method, path, headers, body, origin: address.origin, signal: limit.signal, reset: !isKept });
-        return await readAnswer(answer, { address, exchange, limits });
+        const answer = await askOver(connection, { exchange, address, signal, limits, isKept });
+        if (!isKept) await connection.drop();
+        return answer;
       } catch (error) {
+        // What was given up may still be dialled for; the next read has a connection of its own.
+        if (isKept) reads = undefined;
+        await connection.drop();
         throw failureOf(error, { address, exchange, signal, isSent: seen.connected });
-      } finally {
-        limit.clear();
-        if (!isKept) await agent.destroy();
       }
     },
     dropAfterEach: () => {
       keepConnections = false;
     },
-    close: async () => reads?.destroy(),
+    close: async () => reads?.drop(),
   };
 }
 
-/** The command's end, or the time for one answer. By hand: AbortSignal.any and AbortSignal.timeout cost a millisecond each time. */
-function limitOf(signal: AbortSignal, withinMs: number): { readonly signal: AbortSignal; clear(): void } {
-  const own = new AbortController();
-  const end = (): void => own.abort(signal.reason);
-  const timer = setTimeout(() => own.abort(new DOMException('no whole answer in time', 'TimeoutError')), withinMs);
-  if (signal.aborted) end();
-  else signal.addEventListener('abort', end, { once: true });
-  return {
-    signal: own.signal,
-    clear: () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-    },
-  };
+interface Asking {
+  readonly exchange: Exchange;
+  readonly address: BmcAddress;
+  readonly signal: AbortSignal;
+  readonly limits: TransportLimits;
+  readonly isKept: boolean;
+}
+
+function askOver({ client }: Connection, { exchange, address, signal, limits, isKept }: Asking): Promise<RawAnswer> {
+  const { method, path, headers, body = null } = exchange;
+  const bounds = { signal, withinMs: limits.answerMs, maxBytes: limits.maxBytes };
+  const tooMuch = (status: number): ControlError => tooLarge(status, { address, exchange, limits });
+  return wholeAnswer(client, { method, path, headers, body, reset: !isKept }, { ...bounds, tooLarge: tooMuch });
 }
 
 interface Seen {
@@ -121,7 +112,7 @@ interface Seen {
   connected?: boolean;
 }
 
-interface AgentInit {
+interface ConnectionInit {
   readonly address: BmcAddress;
   readonly pinSha256: string | null;
   readonly limits: TransportLimits;
@@ -136,23 +127,21 @@ function noRoots(): SecureContext {
   return shared;
 }
 
-function agentFor({ address, pinSha256, limits, seen }: AgentInit): Agent {
-  const dial = buildConnector({
-    secureContext: noRoots(),
-    // Ours is the verdict, below: by the pin.
-    rejectUnauthorized: false,
-    // A resumed session shows no certificate to judge.
-    maxCachedSessions: 0,
-    timeout: limits.connectMs,
-    allowH2: false,
-    ...(isIP(address.host) === 0 ? { servername: address.host } : {}),
-  });
-  return new Agent({
-    connections: 1,
+interface Connection {
+  readonly client: Client;
+  /** Whatever it is doing, a handshake that nobody answers too. */
+  drop(): Promise<void>;
+}
+
+function connectionFor({ address, pinSha256, limits, seen }: ConnectionInit): Connection {
+  let dialling: AbortController | undefined;
+  const client = new Client(address.origin, {
     pipelining: 1,
     headersTimeout: limits.answerMs,
     bodyTimeout: limits.answerMs,
-    connect: (options, callback) =>
+    connect: (options, callback) => {
+      dialling = new AbortController();
+      const dial = dialerFor(address, { connectMs: limits.connectMs, signal: dialling.signal });
       dial(options, (error, socket) => {
         if (error !== null) return callback(error, null);
         try {
@@ -164,14 +153,51 @@ function agentFor({ address, pinSha256, limits, seen }: AgentInit): Agent {
           return callback(refusal as Error, null);
         }
         callback(null, socket);
-      }),
+      });
+    },
   });
+  return {
+    client,
+    async drop() {
+      await client.destroy();
+      // undici leaves a connection that does not stand yet to its own time limit.
+      dialling?.abort();
+    },
+  };
 }
 
-function judgedPin(socket: TLSSocket, { address, pinSha256 }: Pick<AgentInit, 'address' | 'pinSha256'>): string {
-  const spki = socket.getPeerX509Certificate()?.publicKey.export({ type: 'spki', format: 'der' });
-  if (spki === undefined) throw unreachable(address, 'it showed no certificate', { isSent: false });
+/** Of one connection: the signal is its own. */
+const dialerFor = ({ host }: BmcAddress, { connectMs, signal }: { connectMs: number; signal: AbortSignal }): buildConnector.connector =>
+  buildConnector({
+    secureContext: noRoots(),
+    // Ours is the verdict, above: by the pin.
+    rejectUnauthorized: false,
+    // A resumed session shows no certificate to judge.
+    maxCachedSessions: 0,
+    timeout: connectMs,
+    allowH2: false,
+    signal,
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+  });
+
+/** Digest of a certificate → pin of its key. Writing a key down takes OpenSSL longer than the rest of a handshake's verdict. */
+const pins = new Map<string, string>();
+const pinsMax = 4096;
+
+function pinOf(certificate: X509Certificate): string {
+  const known = pins.get(certificate.fingerprint256);
+  if (known !== undefined) return known;
+  const spki = certificate.publicKey.export({ type: 'spki', format: 'der' });
   const pin = createHash('sha256').update(spki).digest('hex');
+  if (pins.size >= pinsMax) pins.clear();
+  pins.set(certificate.fingerprint256, pin);
+  return pin;
+}
+
+function judgedPin(socket: TLSSocket, { address, pinSha256 }: Pick<ConnectionInit, 'address' | 'pinSha256'>): string {
+  const certificate = socket.getPeerX509Certificate();
+  if (certificate === undefined) throw unreachable(address, 'it showed no certificate', { isSent: false });
+  const pin = pinOf(certificate);
   if (pinSha256 === null || pin === pinSha256) return pin;
   throw new ControlError(
     'PERMISSION_DENIED',
@@ -180,27 +206,12 @@ function judgedPin(socket: TLSSocket, { address, pinSha256 }: Pick<AgentInit, 'a
   );
 }
 
-async function readAnswer(
-  { statusCode, headers, body }: Dispatcher.ResponseData,
+function tooLarge(
+  status: number,
   { address, exchange, limits }: { address: BmcAddress; exchange: Exchange; limits: TransportLimits },
-): Promise<RawAnswer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  await new Promise<void>((resolve, reject) => {
-    body.on('data', (chunk: Buffer) => {
-      size += chunk.length;
-      chunks.push(chunk);
-      if (size <= limits.maxBytes) return;
-      const why = `answered ${exchange.method} ${exchange.path} with more than ${limits.maxBytes} bytes`;
-      body.destroy(
-        new ControlError('INVALID_RESPONSE', `${address.key} ${why}`, { details: { reason: 'bad-answer', status: statusCode } }),
-      );
-    });
-    body.on('end', resolve);
-    body.on('error', reject);
-  });
-  const flat = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), [value].flat()[0] ?? '']));
-  return { status: statusCode, headers: flat, text: Buffer.concat(chunks).toString('utf8') };
+): ControlError {
+  const why = `answered ${exchange.method} ${exchange.path} with more than ${limits.maxBytes} bytes`;
+  return new ControlError('INVALID_RESPONSE', `${address.key} ${why}`, { details: { reason: 'bad-answer', status } });
 }
 
 /** No connection stood, whatever had been kept before. */
