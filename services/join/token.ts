@@ -23,6 +23,8 @@ interface Rules {
   readonly name: TokenAttestor;
   /** The node's role before this join, when it is known already. */
   readonly mayReplace: (before: NodeRole, role: NodeRole) => boolean;
+  /** Under the node's lock, which whatever ends a run takes first. @throws PERMISSION_DENIED */
+  readonly assertWanted?: (tx: Executor, join: { readonly nodeId: string; readonly tokenId: string }) => Promise<void>;
 }
 
 const attestorOf = (roles: readonly TokenRole[], rules: Rules): Attestor => ({
@@ -44,7 +46,20 @@ export const joinToken = attestorOf(['node', 'site'], { name: 'join-token', mayR
 export const provisioned = attestorOf(['node'], {
   name: 'provisioned',
   mayReplace: (before) => before === 'ramdisk' || before === 'node',
+  assertWanted: assertRunOpen,
 });
+
+const tokensRun = {
+  name: 'join-token-run',
+  text: 'select r.id, r.state from join_tokens t join metal_runs r on r.id = t.run_id where t.id = $1',
+};
+
+/** The string lies on the machine's disk: behind the end of its run it brings back nobody. */
+async function assertRunOpen(tx: Executor, { nodeId, tokenId }: { readonly nodeId: string; readonly tokenId: string }): Promise<void> {
+  await lockNode(tx, nodeId);
+  const [run] = await tx.query<{ id: string; state: string }>(tokensRun, [tokenId]);
+  if (run?.state !== 'open') throw denied('run-ended', `the join token was made by run ${run?.id ?? 'that is gone'}, which has ended`);
+}
 
 function openToken({ request: { evidence, role, nodeId } }: Asked, { joinEncryption, trustDomain }: JoinServiceOptions): JoinTokenClaims {
   const claims = openJoinToken(joinEncryption.privateKey, Buffer.from(evidence).toString('utf8'), { trustDomain });
@@ -133,8 +148,9 @@ interface Admission {
 }
 
 /** A new node; or one that is known and gets a new identity, because somebody made a token for it by name. */
-function admit(tx: Executor, { nodeId, token, asked }: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
+async function admit(tx: Executor, { nodeId, token, asked }: Admission, { now }: JoinServiceOptions): Promise<NodeFacts> {
   const { siteId, role, tenantId, createdBy: actor } = token;
+  await asked.rules.assertWanted?.(tx, { nodeId, tokenId: asked.claims.tokenId });
   const { tokenId } = asked.claims;
   return admitNode(tx, {
     nodeId,
