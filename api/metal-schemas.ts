@@ -81,6 +81,10 @@ export const machineDetail = machine.extend({
   pinSha256: z.string().nullable().describe('of the controller’s key; null before the first contact'),
   credentialRef: z.string(),
   identities: z.array(z.object({ source: z.string(), value: z.string(), origin: z.string(), lastSeenAt: instant })).readonly(),
+  shared: z
+    .array(z.object({ value: z.string(), others: z.array(z.string()).readonly(), hidden: z.int() }))
+    .readonly()
+    .describe('values that other machines have too; hidden: how many of them the caller does not see'),
   disks: z
     .array(
       z.object({

@@ -2,6 +2,7 @@
 import { stepsOf } from '../../domain/metal/steps.ts';
 import { about } from '../../domain/rotation/gates.ts';
 import type { MachineHealth, OpenRunFact } from '../../services/metal/health.ts';
+import { plain } from '../format.ts';
 import { error, type Finding, info, ok, warning } from './finding.ts';
 
 const named = 5;
@@ -11,7 +12,13 @@ const list = (names: readonly string[]): string =>
 /** Nothing is said of a deployment without machines. */
 export function judgeMachines(health: MachineHealth, { machines, now }: { readonly machines: number; readonly now: number }): Finding[] {
   if (machines === 0) return [];
-  const findings = [...judgeSites(health), ...judgeCredentials(health), ...judgeQuarantine(health, now), ...judgeRuns(health, now)];
+  const findings = [
+    ...judgeSites(health),
+    ...judgeCredentials(health),
+    ...judgeQuarantine(health, now),
+    ...judgeShared(health),
+    ...judgeRuns(health, now),
+  ];
   return findings.length > 0
     ? findings
     : [ok('metal', `${machines} machine(s), ${health.openRuns.length} open run(s), every site has an agent`)];
@@ -51,6 +58,19 @@ function judgeQuarantine({ quarantined }: MachineHealth, now: number): Finding[]
       'metal.quarantined',
       `${quarantined.length} machine(s) in quarantine, the oldest for ${about(now - first.since)}: ${list(quarantined.map(({ id }) => id))}${why}`,
       'docs/runbooks/machine-dirty.md',
+    ),
+  ];
+}
+
+function judgeShared({ shared }: MachineHealth): Finding[] {
+  const [first] = shared;
+  if (first === undefined) return [];
+  const values = shared.map(({ value, machineIds }) => `${plain(value).replace(':', ' ')} of ${list(machineIds)}`);
+  return [
+    warning(
+      'metal.identity-shared',
+      `${shared.length} value(s) are said by more than one machine and tell nobody apart: ${list(values)}`,
+      `better-compute machine show ${first.machineIds[0]}; a board's number is set right at its controller, then better-compute machine inspect; a machine that was added twice: better-compute machine list`,
     ),
   ];
 }

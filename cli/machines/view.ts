@@ -39,6 +39,7 @@ export function machineFacts(machine: MachineDetailAnswer, now: number): string 
     ['power', `${machine.power}${machine.powerAt === null ? '' : `, seen ${agoText(machine.powerAt, now)}`}`],
     ['profile', machine.profileName === '' ? 'none' : machine.profileName],
     ['seen', machine.connected ? 'connected' : machine.lastSeenAt === null ? 'never' : agoText(machine.lastSeenAt, now)],
+    ...machine.shared.map((one): Fact => ['shared', sharedText(one)]),
     ...machine.disks.map((disk): Fact => ['disk', diskText(disk)]),
     ...(run === null ? [] : runFacts(machine, now)),
   ]);
@@ -48,6 +49,12 @@ function hardwareText({ manufacturer, model, processors, memoryBytes, inspectedA
   if (inspectedAt === null) return 'never inspected';
   const name = [manufacturer, model].filter((part) => part !== '').join(' ');
   return `${name === '' ? 'unknown maker' : name}, ${processors} processor(s), ${bytesText(memoryBytes)}`;
+}
+
+/** Two boards that say one number: neither is known by it. */
+function sharedText({ value, others, hidden }: MachineDetailAnswer['shared'][number]): string {
+  const who = [...others, ...(hidden === 0 ? [] : [`${hidden} that you do not see`])];
+  return `${value.replace(':', ' ')} is also said by ${who.join(', ')}: it tells neither apart`;
 }
 
 const diskText = ({ name, serial, wwn, model, sizeBytes, transport }: MachineDetailAnswer['disks'][number]): string =>

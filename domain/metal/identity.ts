@@ -112,24 +112,19 @@ export type MatchedMachine =
   | { readonly kind: 'none'; readonly duplicates: readonly string[] }
   | { readonly kind: 'several'; readonly machineIds: readonly string[]; readonly duplicates: readonly string[] };
 
-/** Values that more than one machine has. */
-export function duplicateKeys(known: readonly KnownMachine[]): Set<string> {
-  const owners = new Map<string, string>();
-  const duplicates = new Set<string>();
-  for (const { machineId, facts } of known) {
-    for (const key of matchKeys(facts)) {
-      const owner = owners.get(key);
-      if (owner !== undefined && owner !== machineId) duplicates.add(key);
-      owners.set(key, machineId);
-    }
-  }
-  return duplicates;
+/** Values that more than one machine has (M59): `class:value` → those machines, both in order. */
+export function sharedValues(known: readonly KnownMachine[]): ReadonlyMap<string, readonly string[]> {
+  const owners = new Map<string, Set<string>>();
+  for (const { machineId, facts } of known)
+    for (const key of matchKeys(facts)) owners.set(key, (owners.get(key) ?? new Set()).add(machineId));
+  const shared = [...owners].filter(([, machines]) => machines.size > 1).sort(([one], [other]) => (one < other ? -1 : 1));
+  return new Map(shared.map(([key, machines]) => [key, [...machines].sort()]));
 }
 
 /** Which known machine these facts are of. */
 export function matchMachine(facts: readonly IdentityFact[], known: readonly KnownMachine[]): MatchedMachine {
   const keys = matchKeys(facts);
-  const shared = duplicateKeys(known);
+  const shared = sharedValues(known);
   const duplicates = [...keys].filter((key) => shared.has(key)).sort();
   const found = known
     .map(({ machineId, facts: own }) => ({ machineId, by: [...matchKeys(own)].filter((key) => keys.has(key) && !shared.has(key)).sort() }))

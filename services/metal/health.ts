@@ -3,6 +3,7 @@ import type { Profile } from '../../domain/metal/profile.ts';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
 import { connectedWithinMs } from '../../domain/session/presence.ts';
 import { type Executor, instant } from '../../drizzle/client.ts';
+import { type SharedValue, valuesSharedByAny } from './identities.ts';
 
 export interface MachineHealth {
   /** Sites with machines and without a connected agent; `agents`: how many are registered. */
@@ -15,6 +16,8 @@ export interface MachineHealth {
   /** Machines whose controller's next password is stored while no run changes it. */
   readonly halfRotated: readonly string[];
   readonly quarantined: readonly { readonly id: string; readonly reason: string; readonly since: number }[];
+  /** Values that several machines have (M59). */
+  readonly shared: readonly SharedValue[];
   /** Every open run with the step that it is at. */
   readonly openRuns: readonly OpenRunFact[];
 }
@@ -64,6 +67,7 @@ export async function readMachineHealth(db: Executor, now: number): Promise<Mach
     silentSites: await db.query(silent, [instant(now - connectedWithinMs)]),
     halfRotated: (await db.query<{ id: string }>(half)).map(({ id }) => id),
     quarantined: await db.query(quarantined),
+    shared: await valuesSharedByAny(db),
     openRuns: await db.query<OpenRunFact>(open),
   };
 }

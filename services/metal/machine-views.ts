@@ -4,6 +4,7 @@
  */
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import { connectedWithinMs } from '../../domain/session/presence.ts';
+import { valuesSharedBy } from './identities.ts';
 import { runsOf } from './run-views.ts';
 import { type Reader, type Row, seen, tenantsOf, toProgress, unknown } from './view-rows.ts';
 import type { MachineDetail, MachineView, SeenTenants } from './view-types.ts';
@@ -79,6 +80,7 @@ export async function getMachine(db: Reader, id: string, { tenants, now }: OneMa
       },
       [id],
     ),
+    shared: await sharedOf(db, id, tenants),
     disks: await db.query(
       {
         text: `select name, serial, wwn, model, size_bytes as "sizeBytes", transport, origin, seen_at as "seenAt"
@@ -89,6 +91,21 @@ export async function getMachine(db: Reader, id: string, { tenants, now }: OneMa
     runs: await runsOf(db, id, runsShown),
     working: await workingOn(db, id),
   };
+}
+
+async function sharedOf(db: Reader, machineId: string, tenants: SeenTenants): Promise<MachineDetail['shared']> {
+  const shared = await valuesSharedBy(db, machineId);
+  const all = [...new Set(shared.flatMap(({ machineIds }) => machineIds))].filter((id) => id !== machineId);
+  if (all.length === 0) return [];
+  const rows = await db.query<{ id: string }>({ text: `select n.id from nodes n where ${seen} and n.id = any($2)` }, [
+    tenantsOf(tenants),
+    all,
+  ]);
+  const visible = new Set(rows.map(({ id }) => id));
+  return shared.map(({ value, machineIds }) => {
+    const others = machineIds.filter((id) => visible.has(id));
+    return { value, others, hidden: machineIds.length - 1 - others.length };
+  });
 }
 
 async function workingOn(db: Reader, machineId: string): Promise<MachineDetail['working']> {

@@ -48,6 +48,8 @@ export interface MachineDetail extends MachineView {
   readonly pinSha256: string | null;
   readonly credentialRef: string;
   readonly identities: readonly { readonly source: string; readonly value: string; readonly origin: string; readonly lastSeenAt: number }[];
+  /** Values that others have too, which tell nobody apart (M59); `others` of the tenants that the caller sees, `hidden` of the rest. */
+  readonly shared: readonly { readonly value: string; readonly others: readonly string[]; readonly hidden: number }[];
   readonly disks: readonly MachineDisk[];
   /** The newest first, a few. */
   readonly runs: readonly RunSummary[];

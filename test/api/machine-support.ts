@@ -40,6 +40,7 @@ export const aMachine = (id: string, over: Partial<ShownMachine> = {}): ShownMac
   pinSha256: 'ab'.repeat(32),
   credentialRef: `secret://bmc/${id}`,
   identities: [{ source: 'redfish-system-serial', value: '8XK2P', origin: 'controller', lastSeenAt: now - 86_400_000 }],
+  shared: [],
   disks: [
     {
       name: 'nvme0n1',

@@ -9,7 +9,7 @@ import { addBootEntry } from '../services/metal-rows.ts';
 import { connect, enrol, t0 } from '../services/support.ts';
 
 const now = t0;
-const well: MachineHealth = { silentSites: [], halfRotated: [], quarantined: [], openRuns: [] };
+const well: MachineHealth = { silentSites: [], halfRotated: [], quarantined: [], shared: [], openRuns: [] };
 const judge = (over: Partial<MachineHealth>, machines = 3) =>
   judgeMachines({ ...well, ...over }, { machines, now }).map(({ id, severity, message, fix }) => `${severity} ${id}: ${message} → ${fix}`);
 
@@ -37,6 +37,19 @@ describe('what doctor says of machines', () => {
     assert.deepEqual(judge({ quarantined: dirty }), [
       'warning metal.quarantined: 7 machine(s) in quarantine, the oldest for 2 h 0 min: m-0, m-1, m-2, m-3, m-4 and 2 more (m-0: dirty: no evidence) → docs/runbooks/machine-dirty.md',
     ]);
+  });
+
+  it('M59 values that several machines say, with who says them', () => {
+    const [found] = judge({
+      shared: [
+        { value: 'serial:CHASSIS-9', machineIds: ['m-1', 'm-2'] },
+        { value: 'mac:b8:3f:d2:aa:00:20', machineIds: ['m-3', 'm-4'] },
+      ],
+    });
+    assert.match(
+      found ?? '',
+      /^warning metal\.identity-shared: 2 value\(s\) are said by more than one machine .*: serial CHASSIS-9 of m-1, m-2, mac b8:3f:d2:aa:00:20 of m-3, m-4 → better-compute machine show m-1;/,
+    );
   });
 
   it('a run that is at its step for longer than the step may take: no workflow carries it', () => {
@@ -85,7 +98,21 @@ describe('what doctor says of machines', () => {
       await secret('bmc/m-2/next', 1, Buffer.from('x'));
       await secret('bmc/m-3/next', 1, Buffer.from('x'));
       await secret('bmc/m-3/next', 2, null);
+      const says = (id: string, source: string, value: string) =>
+        used.db.query(
+          {
+            text: `insert into machine_identities (machine_id, source, value, origin, first_seen_at, last_seen_at) values ($1, $2, $3, 'controller', now(), now())`,
+          },
+          [id, source, value],
+        );
+      for (const id of ['m-1', 'm-2', 'm-3']) {
+        await says(id, 'redfish-drive-serial', 'COPIED');
+        await says(id, 'model', 'R750');
+      }
+      await says('m-1', 'redfish-system-serial', 'CHASSIS-9');
+      await says('m-3', 'dmi-serial', 'CHASSIS-9');
       const before = await readMachineHealth(used.db, now);
+      assert.deepEqual(before.shared, [{ value: 'serial:CHASSIS-9', machineIds: ['m-1', 'm-3'] }]);
       assert.deepEqual(before.silentSites, [
         { siteId: 'berlin', machines: 2, agents: 0, openRuns: 1 },
         { siteId: 'oslo', machines: 1, agents: 0, openRuns: 0 },

@@ -78,6 +78,18 @@ gpu-0118  hel-1  -     available     1 h 0 min ago   off    gpu-worker  -
     );
   });
 
+  it('M59 machine show names what it shares with others, and who they are as far as the caller sees them', async () => {
+    const shared = [
+      { value: 'serial:CHASSIS-9', others: ['gpu-0118'], hidden: 0 },
+      { value: 'mac:b8:3f:d2:aa:00:20', others: [], hidden: 2 },
+    ];
+    deployment.metal.machines = [{ ...aMachine('gpu-0117'), shared }];
+    const { io, ports } = set();
+    await machineShowRun(show, ports);
+    assert.match(io.stdout(), /^shared +serial CHASSIS-9 is also said by gpu-0118: it tells neither apart$/m);
+    assert.match(io.stdout(), /^shared +mac b8:3f:d2:aa:00:20 is also said by 2 that you do not see: it tells neither apart$/m);
+  });
+
   it('machine show tells who it is, how far it is, what it waits for and what helps', async () => {
     deployment.metal.machines = [aWipedMachine().machine];
     const { io, ports } = set();

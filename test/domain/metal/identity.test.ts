@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
-  duplicateKeys,
   judgeMachine,
   matchKeys,
   matchMachine,
   normaliseFact,
   normaliseFacts,
   normaliseMac,
+  sharedValues,
 } from '../../../domain/metal/identity.ts';
 
 const serial = (value: string, source = 'redfish-system-serial') => ({ source, value });
@@ -66,7 +66,7 @@ describe('identity of a machine', () => {
       { machineId: 'm1', facts: [serial('SAME'), mac('b8:3f:d2:aa:00:01')] },
       { machineId: 'm2', facts: [serial('SAME'), mac('b8:3f:d2:aa:00:02')] },
     ];
-    assert.deepEqual([...duplicateKeys(known)], ['serial:SAME']);
+    assert.deepEqual([...sharedValues(known).keys()], ['serial:SAME']);
     assert.deepEqual(matchMachine([serial('SAME', 'dmi-serial')], known), { kind: 'none', duplicates: ['serial:SAME'] });
     assert.deepEqual(matchMachine([serial('SAME'), mac('b8:3f:d2:aa:00:02')], known), {
       kind: 'one',

@@ -17,6 +17,7 @@ import {
   recordPower,
   siteOverview,
 } from '../../../services/metal/index.ts';
+import { getMachine } from '../../../services/metal/machine-views.ts';
 import { useDatabase } from '../../harness/postgres.ts';
 import { publishQuorum } from '../batch-support.ts';
 import { certificatesOf } from '../identity-support.ts';
@@ -173,6 +174,20 @@ describe('machines', () => {
         ]);
     }
     assert.match(summaries[1] ?? '', /shared with another machine: .*serial:CHASSIS-9/);
+    const { shared } = await getMachine(used.db, 'first', { tenants: 'all', now });
+    assert.deepEqual(
+      shared.map(({ value, others, hidden }) => [value, others, hidden]),
+      ['mac:b8:3f:d2:aa:00:20', 'serial:CHASSIS-9', 'uuid:4c4c4544-0042-3510-8053-b4c04f4e4733'].map((value) => [value, ['second'], 0]),
+    );
+    await used.db.query({ text: `insert into tenants (id) values ('other')` });
+    await used.db.query({ text: `update nodes set tenant_id = 'other' where id = 'second'` });
+    const narrow = await getMachine(used.db, 'first', { tenants: ['default'], now });
+    assert.deepEqual(
+      narrow.shared.map(({ others, hidden }) => [others, hidden]),
+      Array.from({ length: 3 }, () => [[], 1]),
+      'another tenant’s machine is not named',
+    );
+    await used.db.query({ text: `update nodes set tenant_id = 'default' where id = 'second'` });
     const disks = await used.db.query<{ serial: string }>({ text: `select serial from machine_disks where machine_id = 'first'` });
     assert.deepEqual(
       disks.map(({ serial }) => serial),
