@@ -28,9 +28,24 @@ export function runProgram(name: string, args: readonly string[], signal: AbortS
   }).finally(() => signal.removeEventListener('abort', onAbort));
 }
 
+/** What to do without a program; the result of a command carries its message alone, so it stands there. */
+const without: Readonly<Record<string, string>> = Object.freeze({
+  zstd: 'offer the image as gzip or uncompressed, or build the ramdisk where zstd is (npm run ramdisk)',
+  'qemu-img': 'offer the image as raw, or build the ramdisk where qemu-img is (npm run ramdisk)',
+  kexec: 'have the profile start it by: reboot, or build the ramdisk where kexec is (npm run ramdisk)',
+  nvme: 'allow another way to erase in the profile, or build the ramdisk where nvme is (npm run ramdisk)',
+  hdparm: 'allow another way to erase in the profile, or build the ramdisk where hdparm is (npm run ramdisk)',
+  dcgmi: 'leave the diagnosis of GPUs out of the profile, or use a ramdisk that holds it',
+  systemctl: 'units are restarted where systemd runs them',
+  journalctl: 'name a file in logFiles of config.json in the place of a unit',
+});
+
 export const spawnFailure = (name: string, cause: unknown): ControlError =>
   hasErrno(cause, 'ENOENT')
-    ? new ControlError('UNSUPPORTED', `this machine has no ${name}`, { cause, details: { reason: 'no-program' } })
+    ? new ControlError('UNSUPPORTED', `this machine has no ${name}${Object.hasOwn(without, name) ? `: ${without[name]}` : ''}`, {
+        cause,
+        details: { reason: 'no-program' },
+      })
     : new ControlError('UNAVAILABLE', `${name} could not be started`, { cause, details: { reason: 'spawn-failed' } });
 
 function collected(stream: NonNullable<ChildProcess['stdout']>): () => string {

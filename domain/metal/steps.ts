@@ -4,7 +4,7 @@
  */
 import type { CommandKind } from '../commands/kinds.ts';
 import { findCommandKind } from '../commands/kinds.ts';
-import { day, hour, minute } from '../time.ts';
+import { hour, minute } from '../time.ts';
 import { type Profile, type StepDeclaration, worstBootCycleMs } from './profile.ts';
 import type { RunKind } from './run-ends.ts';
 
@@ -26,7 +26,8 @@ const within =
   (): number =>
     timeoutOf(...kinds) + slack;
 
-const approve: RunStep = { name: 'approve', sends: [], deadlineMs: () => 3 * day };
+/** A weekend, and little enough that the whole of a run which is short itself is signed under the approvers' default of 72 h (BATCLI-031). */
+const approve: RunStep = { name: 'approve', sends: [], deadlineMs: () => 70 * hour };
 const prepareBoot: RunStep = { name: 'prepare-boot', sends: ['boot.prepareRamdisk'], deadlineMs: within('boot.prepareRamdisk') };
 const boot: RunStep = { name: 'boot', sends: ['bmc.boot', 'bmc.power'], deadlineMs: within('bmc.boot', 'bmc.power', 'bmc.power') };
 /** Sends again what `boot` sent, once. */

@@ -3,7 +3,8 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
+import zlib, { gzipSync } from 'node:zlib';
+import { runProgram } from '../../daemon/kinds/program.ts';
 import { encodeGpt, parseGpt } from '../../daemon/ramdisk/deploy/gpt.ts';
 import { readSeed } from '../../daemon/ramdisk/deploy/seed.ts';
 import type { DiskHost } from '../../daemon/ramdisk/disks/disk-host.ts';
@@ -117,6 +118,31 @@ describe('deploy.image', () => {
       assert.ok(isHeadless());
     });
   }
+
+  it('a ramdisk without the program for an image, or for the jump, says which one and what to do instead', async () => {
+    const path = process.env['PATH'];
+    process.env['PATH'] = scratchFolder();
+    try {
+      if (!('createZstdDecompress' in zlib))
+        assert.match(
+          await refused(image, { compression: 'zstd' }),
+          /^UNSUPPORTED no-program: this machine has no zstd: offer the image as gzip or uncompressed, or build the ramdisk where zstd is /,
+        );
+      await server?.close();
+      assert.match(
+        await refused(image, { format: 2 }),
+        /^UNSUPPORTED no-program: this machine has no qemu-img: offer the image as raw, or build the ramdisk where qemu-img is /,
+      );
+      assert.ok(isUntouched() || isHeadless(), 'and no half of an image is left to start');
+      await assert.rejects(runProgram('kexec', ['-e'], new AbortController().signal), {
+        code: 'UNSUPPORTED',
+        message: /^this machine has no kexec: have the profile start it by: reboot, or /,
+      });
+      await assert.rejects(runProgram('of-nobody', [], new AbortController().signal), { message: 'this machine has no of-nobody' });
+    } finally {
+      process.env['PATH'] = path;
+    }
+  });
 
   it('writes a qcow2 image by qemu-img, and refuses one that leans on another file (skipped where qemu-img is absent)', async function () {
     if (!hasProgram('qemu-img')) this.skip();

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack, anyUnpack } from '@bufbuild/protobuf/wkt';
+import { defaultMaxHours } from '../../../cli/batch/review.ts';
 import { commandKinds } from '../../../domain/commands/kinds.ts';
 import type { PlannedAction } from '../../../domain/metal/plan.ts';
 import { profileCommandKinds } from '../../../domain/metal/profile.ts';
@@ -10,6 +11,7 @@ import { batchSubject, decodeProof, verifyQuorum } from '../../../pki/quorum/ind
 import { BatchApprovalSchema, BatchProofSchema, DiskWipeSchema, protocolRegistry, site } from '../../../proto/index.ts';
 import { type CommandRequest, enqueueCommands } from '../../../services/command-queue.ts';
 import { createRunBatch, encodePlannedPayload, leavesOfRun, metalBatchScope, planRun } from '../../../services/metal/index.ts';
+import { plannedSteps } from '../../../services/metal/stored-run.ts';
 import type { RunPlan } from '../../../services/metal/types.ts';
 import { goodProfile } from '../../domain/metal/profiles.ts';
 import { useDatabase } from '../../harness/postgres.ts';
@@ -30,6 +32,15 @@ describe('scopes of runs', () => {
 
   const scopeOf = (nodes: readonly string[], kinds: readonly string[]) =>
     used.db.transaction((tx) => metalBatchScope(tx, commandKinds, nodes, kinds));
+
+  it('BATCLI-031 a run that is short itself is signed under the default of 72 h, and none needs more than the runbook’s 168 h', () => {
+    const hoursOf = (kind: 'provision' | 'retire' | 'rotate-bmc', profile: Parameters<typeof plannedSteps>[1]): number =>
+      plannedSteps(kind, profile).reduce((sum, { deadlineMs }) => sum + deadlineMs, 0) / hour;
+    const slow = goodProfile();
+    const slowest = { ...slow, start: { ...slow.start, joinWithinMs: 6 * hour } };
+    assert.ok(hoursOf('rotate-bmc', null) <= defaultMaxHours);
+    assert.ok(hoursOf('provision', slowest) <= 168 && hoursOf('retire', slowest) <= 168);
+  });
 
   it('BAT-032 BAT-033 BAT-038 one leaf a machine and destructive kind, open for any payload, and none for the others', async () => {
     assert.deepEqual(await scopeOf(['m1', 'm2'], ['diag.disks', 'disk.wipe', 'boot.prepareRamdisk', 'deploy.image', 'disk.wipe']), [

@@ -231,7 +231,7 @@ async function approveAll(scene: Scene, { machines }: Place, { keys }: Approvers
         '--yes',
         '--allow-unbound',
         '--max-hours',
-        '720',
+        '168',
       ]);
     await Promise.all(keys.slice(0, 2).map(approve));
     scene.say(`${name}: alice and bob approved batch ${batchId}`);
