@@ -114,11 +114,10 @@ class Bench {
   /** Under a resource manager each program has objects of its own, and there is nothing to flush. */
   async #run(program: string, args: readonly string[]): Promise<void> {
     const { run, clean } = this.#options;
-    try {
-      await run(program, args);
-    } finally {
-      await clean('tpm2_flushcontext', ['--transient-object']);
-    }
+    await withCleanUp(
+      () => run(program, args),
+      () => clean('tpm2_flushcontext', ['--transient-object']),
+    );
   }
 
   async loadEk(): Promise<void> {
@@ -147,12 +146,13 @@ class Bench {
     const { run, clean } = this.#options;
     const session = this.#path('session.ctx');
     await run('tpm2_startauthsession', ['--policy-session', '-S', session]);
-    try {
-      await run('tpm2_policysecret', ['-S', session, '-c', 'endorsement']);
-      await work(session);
-    } finally {
-      await clean('tpm2_flushcontext', [session]);
-    }
+    await withCleanUp(
+      async () => {
+        await run('tpm2_policysecret', ['-S', session, '-c', 'endorsement']);
+        await work(session);
+      },
+      () => clean('tpm2_flushcontext', [session]),
+    );
   }
 
   async open(): Promise<OpenTpm> {
@@ -194,6 +194,17 @@ class Bench {
     await this.#run('tpm2_quote', ['-c', this.#path('ak.ctx'), ...about, '-m', message, '-s', signature]);
     return { quote: await readFile(message), signature: await readFile(signature) };
   }
+}
+
+/** What went wrong first is what is told: a TPM that is not there cannot be cleaned up either. */
+async function withCleanUp(work: () => Promise<void>, cleanUp: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    await cleanUp().catch(() => undefined);
+    throw error;
+  }
+  await cleanUp();
 }
 
 /** The file format of tpm2_activatecredential: its magic and version 1. */

@@ -77,8 +77,16 @@ function readEcc(reader: TpmReader, field: string): Key {
   reader.expectU16('curve', curveP256);
   reader.expectU16('kdf', algorithms.null);
   const [x, y] = [readCoordinate(reader, field, 'x'), readCoordinate(reader, field, 'y')];
-  const spki = spkiOfPoint(Buffer.concat([Buffer.from([4]), x, y]), `${field}.point`);
+  const spki = spkiOf(Buffer.concat([Buffer.from([4]), x, y]), field);
   return { spki, key: publicKeyOf(spki) };
+}
+
+function spkiOf(point: Uint8Array, field: string): Uint8Array {
+  try {
+    return spkiOfPoint(point, 'point');
+  } catch {
+    throw malformed(`${field}.point`, 'is not a point on P-256');
+  }
 }
 
 /** Some TPMs leave leading zeros away. */

@@ -47,8 +47,8 @@ export const tpm: Attestor = {
   roles: ['node', 'site'],
   async judge(asked, options) {
     const trust = offered(options);
-    const evidence = decodeEvidence(asked); //                          1. two keys, in good form
-    const shown = keysOf(evidence);
+    const evidence = readTpmEvidence(asked.request.evidence); //        1. two keys, in good form
+    const shown = shownKeys(evidence);
     const enrolment = await assertListed(shown, trust); //              2. a TPM of this fleet
     assertGenuine(shown, { evidence, trust, options }); //              3. where its operator asks for it, a genuine one
     assertRole(enrolment, asked);
@@ -73,7 +73,8 @@ function offered({ tpm: trust }: JoinServiceOptions): TpmTrust {
   });
 }
 
-function decodeEvidence({ request: { evidence } }: Asked): TpmEvidence {
+/** @throws MALFORMED for bytes that are none */
+export function readTpmEvidence(evidence: Uint8Array): TpmEvidence {
   try {
     return decodeMessage(TpmEvidenceSchema, evidence, 'renewRequest');
   } catch (cause) {
@@ -86,7 +87,8 @@ interface Shown {
   readonly ak: TpmPublic;
 }
 
-function keysOf({ ekPublic, akPublic }: TpmEvidence): Shown {
+/** @throws MALFORMED for keys in another form; PERMISSION_DENIED for such as do not do what their place asks for */
+export function shownKeys({ ekPublic, akPublic }: TpmEvidence): Shown {
   const [ek, ak] = [parseTpmPublic(ekPublic, 'ekPublic'), parseTpmPublic(akPublic, 'akPublic')];
   assertEndorsementKey(ek);
   assertAttestationKey(ak);

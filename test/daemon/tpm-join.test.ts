@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { renewIdentity } from '../../daemon/agent/renewal.ts';
 import { runBcd } from '../../daemon/cli/program.ts';
-import { getIdentity, type StoredIdentity, saveIdentity } from '../../daemon/state/identity.ts';
+import { generateNodeKey, getIdentity, type StoredIdentity, saveIdentity } from '../../daemon/state/identity.ts';
 import { attestByTpm } from '../../daemon/tpm/attest.ts';
 import { withTpm } from '../../daemon/tpm/machine-tpm.ts';
 import { callGateway } from '../../daemon/transport/call.ts';
@@ -13,7 +13,7 @@ import { createServerClock } from '../../daemon/trust/server-clock.ts';
 import { day, minute, second } from '../../domain/time.ts';
 import { encodePinsFile } from '../../pki/enroll/index.ts';
 import { parseTpmPublic, spkiDigest } from '../../pki/tpm/index.ts';
-import { parseCertificate, tpmAkUri } from '../../pki/x509/index.ts';
+import { createCsr, parseCertificate, tpmAkUri } from '../../pki/x509/index.ts';
 import { bounds } from '../../proto/index.ts';
 import { createGatewayServices } from '../../services/gateway-services.ts';
 import type { TpmEnrolment } from '../../services/join/types.ts';
@@ -23,7 +23,7 @@ import { createDeployment, joinBundleOf, type TestDeployment } from '../harness/
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { type SoftwareTpm, startSwtpm, swtpmMissing } from '../harness/swtpm.ts';
-import { recordingLog } from '../services/support.ts';
+import { recordingLog, refused } from '../services/support.ts';
 import { type RealGateway, startRealGateway } from './real-gateway.ts';
 
 describe('bcd with a TPM', function () {
@@ -143,5 +143,56 @@ describe('bcd with a TPM', function () {
     assert.notEqual(leafOf(renewed).serial, leafOf(stored).serial);
     await saveIdentity(dataDir, renewed);
     assert.deepEqual(leafOf(await renew(await getIdentity(dataDir), dataDir)).uriSans, leafOf(stored).uriSans);
+  });
+
+  it('RENEW-008 does not renew by a TPM that is another, was cleared, or whose key is gone; and says what to do', async () => {
+    await list(tpm, 'metal-9');
+    const dataDir = scratchFolder();
+    assert.equal((await joinByTpm(dataDir, tpm)).code, 0);
+    const stored = await getIdentity(dataDir);
+    const at = (place: StoredIdentity['identity']['tpm']): StoredIdentity => ({ ...stored, identity: { ...stored.identity, tpm: place } });
+    const elsewhere = at({ tcti: other.tcti, ek: 'ecc' });
+    await assert.rejects(renew(elsewhere, dataDir), refused('INVALID_STATE', /does not load the attestation key/, 'tpm-key'));
+    await assert.rejects(renew(stored, scratchFolder()), refused('INVALID_STATE', /holds no attestation key/, 'tpm-key'));
+    const foreign = scratchFolder();
+    await withTpm({ dataDir: foreign, place: { tcti: tpm.tcti, ek: 'ecc' }, mayCreate: true }, async () => undefined);
+    await assert.rejects(renew(stored, foreign), refused('INVALID_STATE', /not the one that the certificate names/, 'tpm-key'));
+    await assert.rejects(renew(at(null), dataDir), refused('INVALID_STATE', /does not say where that is/, 'tpm-key'));
+    const nowhere = at({ tcti: `swtpm:path=${dataDir}/none`, ek: 'ecc' });
+    await assert.rejects(renew(nowhere, dataDir), refused('INVALID_STATE', /tpm2_createek failed with the TPM at swtpm:/, 'tpm'));
+    const silent = renew(stored, dataDir, async () => new Uint8Array());
+    await assert.rejects(silent, (error: Error) => /needs that TPM's attestation|refused|key-attestation/.test(error.message));
+    await renew(stored, dataDir);
+  });
+
+  it('gives a renewal up when it is stopped, and leaves nothing behind in a TPM that has no resource manager', async () => {
+    await list(tpm, 'metal-10');
+    const dataDir = scratchFolder();
+    assert.equal((await joinByTpm(dataDir, tpm)).code, 0);
+    const { identity } = await getIdentity(dataDir);
+    const stop = new AbortController();
+    const statement = { csr: await createCsr({ key: generateNodeKey() }), nodeId: identity.nodeId, timeMs: now() };
+    const attesting = attestByTpm(dataDir)({ identity, statement }, stop.signal);
+    stop.abort(new Error('the daemon stops'));
+    await assert.rejects(attesting, /the daemon stops|does not load/);
+    assert.deepEqual(readdirSync(join(dataDir, 'tpm')).toSorted(), ['ak.priv', 'ak.pub']);
+    for (const what of ['handles-transient', 'handles-loaded-session']) assert.equal(tpm.tool('tpm2_getcap', what).trim(), '', what);
+  });
+
+  it('joins again after its TPM was exchanged, when the inventory says so: the same node, another statement', async () => {
+    await list(tpm, 'metal-11');
+    const dataDir = scratchFolder();
+    assert.equal((await joinByTpm(dataDir, tpm)).code, 0);
+    const before_ = await getIdentity(dataDir);
+    const refusedJoin = await joinByTpm(dataDir, other, '--replace');
+    assert.notEqual(refusedJoin.code, 0);
+    assert.match(refusedJoin.err, /the inventory of TPMs lists no endorsement key/);
+    enrolments.clear();
+    await list(other, 'metal-11');
+    const again = await joinByTpm(dataDir, other, '--replace');
+    assert.equal(again.code, 0, again.err);
+    const after_ = await getIdentity(dataDir);
+    assert.deepEqual([after_.identity.nodeId, after_.identity.generation], ['metal-11', 2n]);
+    assert.notDeepEqual(leafOf(after_).uriSans, leafOf(before_).uriSans);
   });
 });

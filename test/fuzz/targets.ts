@@ -11,6 +11,7 @@ import { quorumTargets } from './targets-quorum.ts';
 import { siteTargets } from './targets-site.ts';
 import { sshTargets } from './targets-ssh.ts';
 import { textTargets } from './targets-text.ts';
+import { tpmTargets } from './targets-tpm.ts';
 import { x509Targets } from './targets-x509.ts';
 import { createWorld } from './world.ts';
 
@@ -26,5 +27,6 @@ export async function createTargets(): Promise<readonly Target[]> {
     ...(await joseTargets(world)),
     ...siteTargets(),
     ...(await metalTargets(world)),
+    ...tpmTargets(world),
   ];
 }
