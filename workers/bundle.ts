@@ -43,7 +43,8 @@ async function build(workflowsPath: string): Promise<string> {
   const logger = { log: nothing, trace: nothing, debug: nothing, info: nothing, warn: hear, error: hear };
   try {
     const payloadConverterPath = join(root, 'workflows', `tolerant-converter${extension}`);
-    return (await bundleWorkflowCode({ workflowsPath, payloadConverterPath, logger })).code;
+    const workflowInterceptorModules = [join(root, 'workflows', 'shared', `inbox${extension}`)];
+    return (await bundleWorkflowCode({ workflowsPath, payloadConverterPath, workflowInterceptorModules, logger })).code;
   } catch (cause) {
     const why = complaints
       .join('\n')

@@ -6,12 +6,22 @@ const pollers = Object.freeze({ type: 'autoscaling', minimum: 2, maximum: 20, in
 /** Below the supervisor's kill delay: a step under way ends, or is given back. */
 const shutdown = Object.freeze({ shutdownGraceTime: '5 seconds', shutdownForceTime: '8 seconds' } as const);
 
+/**
+ * How workflow code runs. What is cut short at `isolateExecutionTimeout` takes the whole process with it (Node finds the stack of its async
+ * hooks corrupted), so it lies above the 10 s after which the server gives a task out again: a machine that is slow loses a task, never its
+ * workers. The SDK reads it and does not declare it.
+ */
+export const workflowSandbox: Partial<WorkerOptions> = Object.freeze({
+  reuseV8Context: true,
+  workflowThreadPoolSize: 1,
+  isolateExecutionTimeout: '30 seconds',
+});
+
 export const controlWorkerSettings: Partial<WorkerOptions> = Object.freeze({
   maxCachedWorkflows: 300,
   maxConcurrentWorkflowTaskExecutions: 40,
   maxConcurrentActivityTaskExecutions: 50,
-  reuseV8Context: true,
-  workflowThreadPoolSize: 1,
+  ...workflowSandbox,
   workflowTaskPollerBehavior: pollers,
   activityTaskPollerBehavior: pollers,
   ...shutdown,

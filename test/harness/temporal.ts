@@ -10,6 +10,7 @@ import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } 
 import { startTemporal } from '../../scripts/engines/temporal.mjs';
 import { searchAttributes } from '../../temporal.config.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
+import { workflowSandbox } from '../../workers/worker-settings.ts';
 
 export interface TestTemporal {
   readonly address: string;
@@ -48,7 +49,14 @@ export async function startTestTemporal(settings: string[] = []): Promise<TestTe
     client: new Client({ connection }),
     skipping: new Client({ connection: skippingConnection }),
     createWorker: async (options) =>
-      Worker.create({ connection: native, namespace: 'default', maxCachedWorkflows: 50, ...(await bundleFor(options)), ...options }),
+      Worker.create({
+        connection: native,
+        namespace: 'default',
+        maxCachedWorkflows: 50,
+        ...workflowSandbox,
+        ...(await bundleFor(options)),
+        ...options,
+      }),
     async stop() {
       await Promise.all([connection.close(), skippingConnection.close(), native.close()]);
       await server.stop();

@@ -2,20 +2,19 @@
  * The message handlers of a batch. Whoever may write to the namespace may send them: an approval counts when the database's service
  * has verified it, and every other message can only end the batch or make the workflow look again.
  *
- * Validators are synchronous and throw failures only; the update's handler may fail, and tells the sender why; signal handlers never
- * throw, because a failure in one would end the workflow.
+ * Validators are synchronous and throw failures only; the update's handler may fail, and tells the sender why; signals come through the
+ * inbox.
  */
-import type { SignalDefinition, UpdateDefinition } from '@temporalio/common';
-import { log, proxyActivities, setDefaultSignalHandler, setHandler, workflowInfo } from '@temporalio/workflow';
+import type { UpdateDefinition } from '@temporalio/common';
+import { proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
 import { onControl } from '../shared/activity-options.ts';
 import { asOwnFailure, refusing } from '../shared/failures.ts';
+import { isDeaf, listen, onSignals } from '../shared/inbox.ts';
 import * as messages from './messages.ts';
 import type { BatchRun } from './state.ts';
 
 const { recordApproval } = proxyActivities<BatchControlActivities>(onControl);
-
-type SignalFromAnyone = SignalDefinition<[unknown]>;
 
 export interface BatchHooks {
   /** Writes the current details. */
@@ -45,41 +44,43 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
     },
     description: 'A signed approval {kid, sig}; better-compute batch sign makes it',
   });
-  const listen = (signal: { readonly name: string }, description: string, handle: (value: unknown) => unknown): void =>
-    setHandler(signal as SignalFromAnyone, (value) => quietly({ name: signal.name, wake }, async () => handle(value)), { description });
-  listen(messages.approveSignal, 'The same without an answer, for hours in which no worker runs', (value) =>
-    record(run.readApproval(value)),
-  );
-  listen(messages.approvalRecorded, 'Look at the database again', () => {
-    if (run.pending && run.nudge()) wake();
+  listen({
+    signal: messages.approveSignal,
+    description: 'The same without an answer, for hours in which no worker runs',
+    read: (value) => run.readApproval(value),
+    take: record,
+  });
+  listen({
+    signal: messages.approvalRecorded,
+    description: 'Look at the database again',
+    read: () => undefined,
+    take: () => {
+      if (run.pending && run.nudge()) wake();
+    },
   });
   for (const [as, signal] of [
     ['cancel', messages.cancel],
     ['reject', messages.reject],
   ] as const) {
-    listen(signal, `${as} the batch {actor, reason}; what is held is cancelled, what went out is not`, (value) => {
-      const words = messages.parseBatchWords(as, value);
-      if (as === 'reject') run.assertWaits('reject');
-      run.ending ??= { ...words, as: as === 'reject' ? 'rejected' : 'cancelled' };
-      wake();
+    listen({
+      signal,
+      description: `${as} the batch {actor, reason}; what is held is cancelled, what went out is not`,
+      read: (value) => messages.parseBatchWords(as, value),
+      take: (words) => {
+        if (as === 'reject') run.assertWaits('reject');
+        run.ending ??= { ...words, as: as === 'reject' ? 'rejected' : 'cancelled' };
+        wake();
+      },
     });
   }
-  setDefaultSignalHandler((name) => {
-    log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) });
-    wakeIfLong(wake);
+  onSignals(() => {
+    show();
+    if (mustGoOn()) wake();
   });
 }
 
-/** The main line waits without history; messages are history, and it has to go on as a new run before there is too much of it. */
-function wakeIfLong(wake: () => void): void {
-  if (workflowInfo().continueAsNewSuggested) wake();
-}
-
-async function quietly({ name, wake }: { name: string; wake: () => void }, handle: () => Promise<unknown>): Promise<void> {
-  try {
-    wakeIfLong(wake);
-    await handle();
-  } catch (error) {
-    log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });
-  }
-}
+/**
+ * The main line waits without history; messages are history, and it has to go on as a new run before there is too much of it. That run
+ * hears again.
+ */
+export const mustGoOn = (): boolean => workflowInfo().continueAsNewSuggested || isDeaf();

@@ -15,7 +15,6 @@ import {
   continueAsNew,
   isCancellation,
   proxyActivities,
-  setCurrentDetails,
   workflowInfo,
 } from '@temporalio/workflow';
 import type { BatchFailure } from '../../activities/batch-ports.ts';
@@ -26,9 +25,10 @@ import { workflowIds } from '../../temporal.config.ts';
 import { onControl, onSigning } from '../shared/activity-options.ts';
 import { type PhaseAttributes, showPhase } from '../shared/attributes.ts';
 import { refusing } from '../shared/failures.ts';
+import { showDetails } from '../shared/inbox.ts';
 import { versioned } from '../shared/versioning.ts';
 import { describeBatch } from './details.ts';
-import { installBatchHandlers } from './handlers.ts';
+import { installBatchHandlers, mustGoOn } from './handlers.ts';
 import { type ApproveBatchInput, type BatchResult, leavesKept, type Outcome, type Phase, parseApproveBatch } from './messages.ts';
 import { BatchRun, fieldsOf, isReport, progressOf } from './state.ts';
 
@@ -210,7 +210,7 @@ async function interruptible<T>(line: Line, call: () => Promise<T>): Promise<T |
 }
 
 async function continueIfLong({ run }: Line): Promise<void> {
-  if (!workflowInfo().continueAsNewSuggested) return;
+  if (!mustGoOn()) return;
   await condition(allHandlersFinished);
   if (run.ending === null) await continueAsNew<typeof approveBatch>({ batchId: run.batchId });
 }
@@ -221,4 +221,4 @@ function enter(line: Line, phase: Phase, shown: Omit<PhaseAttributes, 'phase'> =
   show(line);
 }
 
-const show = ({ run }: Line): void => setCurrentDetails(describeBatch(run.status()));
+const show = ({ run }: Line): void => showDetails(describeBatch(run.status()));

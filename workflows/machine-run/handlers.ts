@@ -2,13 +2,14 @@
  * The messages of a run. Whoever may write to the namespace may send them: each is written to the run's record and the audit trail by an
  * activity before it counts, none makes a disk clean or stands for an approval, and what is left of the machine is judged from facts.
  *
- * Validators are synchronous and throw failures only; update handlers may fail, and tell the sender; signal handlers never throw.
+ * Validators are synchronous and throw failures only; update handlers may fail, and tell the sender; signals come through the inbox.
  */
-import type { SignalDefinition, UpdateDefinition } from '@temporalio/common';
-import { condition, log, proxyActivities, setDefaultSignalHandler, setHandler } from '@temporalio/workflow';
+import type { UpdateDefinition } from '@temporalio/common';
+import { condition, proxyActivities, setHandler } from '@temporalio/workflow';
 import type { MetalControlActivities } from '../../activities/metal-control.ts';
 import { onControl } from '../shared/activity-options.ts';
 import { asOwnFailure, refusing } from '../shared/failures.ts';
+import { listen, onSignals } from '../shared/inbox.ts';
 import * as messages from '../shared/machine-messages.ts';
 import type { MachineRun } from './state.ts';
 
@@ -85,8 +86,7 @@ const steerings: readonly Steering[] = [
 
 export function installRunHandlers(run: MachineRun, { show, wake }: RunHooks): void {
   setHandler(messages.status, () => run.status(), { description: 'Step, who is waited for, the last answer, what to type next' });
-  const take = async ({ kind, read, apply }: Steering, value: unknown): Promise<messages.RunStatus> => {
-    const { step, actor, reason } = read(run, value);
+  const take = async ({ kind, apply }: Steering, { step, actor, reason }: messages.OverrideMessage): Promise<messages.RunStatus> => {
     await condition(() => run.plan !== null);
     const { runId } = run;
     await asOwnFailure(() =>
@@ -99,24 +99,20 @@ export function installRunHandlers(run: MachineRun, { show, wake }: RunHooks): v
     return run.status();
   };
   for (const steering of steerings) {
-    const { update, signal, description, read } = steering;
-    setHandler(update as UpdateDefinition<messages.RunStatus, [unknown]>, (value) => take(steering, value), {
+    const { update, signal, description } = steering;
+    const read = (value: unknown): messages.OverrideMessage => steering.read(run, value);
+    setHandler(update as UpdateDefinition<messages.RunStatus, [unknown]>, async (value) => take(steering, read(value)), {
       validator: (value) => {
-        refusing(() => read(run, value));
+        refusing(() => read(value));
       },
       description,
     });
-    setHandler(signal as SignalDefinition<[unknown]>, (value) => quietly(signal.name, () => take(steering, value)), {
+    listen({
+      signal,
       description: `${description}; no answer, for hours in which no worker runs`,
+      read,
+      take: (message) => take(steering, message),
     });
   }
-  setDefaultSignalHandler((name) => log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) }));
-}
-
-async function quietly(name: string, handle: () => Promise<unknown>): Promise<void> {
-  try {
-    await handle();
-  } catch (error) {
-    log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });
-  }
+  onSignals(show);
 }

@@ -1,6 +1,7 @@
 /** The main line of a run: its state, the wait that a message may end, and how both are shown. */
-import { CancellationScope, isCancellation, setCurrentDetails } from '@temporalio/workflow';
+import { CancellationScope, isCancellation } from '@temporalio/workflow';
 import { showPhase } from '../shared/attributes.ts';
+import { showDetails } from '../shared/inbox.ts';
 import type { RunPhase } from '../shared/machine-messages.ts';
 import { describeRun } from './details.ts';
 import type { MachineRun } from './state.ts';
@@ -24,7 +25,7 @@ export class RunStopped extends Error {
   }
 }
 
-export const show = ({ run }: Line): void => setCurrentDetails(describeRun(run.status()));
+export const show = ({ run }: Line): void => showDetails(describeRun(run.status()));
 
 /** Phases of a moment: looked for where they take longer, the attributes still name the wait that they follow. */
 const passing: ReadonlySet<RunPhase> = new Set(['planning', 'finishing']);

@@ -4,12 +4,7 @@
  *
  * Before its history grows long it lets the window run empty and goes on as a new run with what is left. PINNED.
  */
-import {
-  ChildWorkflowFailure,
-  type SignalDefinition,
-  type UpdateDefinition,
-  WorkflowExecutionAlreadyStartedError,
-} from '@temporalio/common';
+import { ChildWorkflowFailure, type UpdateDefinition, WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import {
   allHandlersFinished,
   condition,
@@ -18,8 +13,6 @@ import {
   log,
   ParentClosePolicy,
   proxyActivities,
-  setCurrentDetails,
-  setDefaultSignalHandler,
   setHandler,
   startChild,
   workflowInfo,
@@ -31,6 +24,7 @@ import { staticSummary as provisionSummary } from '../provision-machine/messages
 import { onControl } from '../shared/activity-options.ts';
 import { showPhase } from '../shared/attributes.ts';
 import { refusing } from '../shared/failures.ts';
+import { listen, onSignals, showDetails } from '../shared/inbox.ts';
 import { cancelSignal } from '../shared/machine-messages.ts';
 import { isRecord, type Signed } from '../shared/shape.ts';
 import { versioned } from '../shared/versioning.ts';
@@ -137,7 +131,7 @@ type End = Omit<messages.FleetMachineEnd, 'machineId'>;
 
 function ended(fleet: FleetRun, machineId: string, end: End): void {
   fleet.ended({ machineId, ...end });
-  setCurrentDetails(fleet.describe());
+  showDetails(fleet.describe());
 }
 
 function readEnd(value: unknown): End {
@@ -158,12 +152,12 @@ function show(fleet: FleetRun, phase: messages.FleetPhase): void {
   const changed = fleet.phase !== phase;
   fleet.phase = phase;
   if (changed) showPhase({ phase, waitingOn: phase === 'done' ? [] : ['machines'], behind: fleet.waiting.length + fleet.inWork.size });
-  setCurrentDetails(fleet.describe());
+  showDetails(fleet.describe());
 }
 
 function installHandlers(fleet: FleetRun): void {
   setHandler(messages.status, () => fleet.status(), { description: 'Counts, who is in work, what stops it' });
-  const listen = <T extends Signed>(
+  const answer = <T extends Signed>(
     update: { readonly name: string },
     read: (value: unknown) => T,
     apply: (message: T) => Promise<void> | void,
@@ -172,7 +166,7 @@ function installHandlers(fleet: FleetRun): void {
       update as UpdateDefinition<messages.FleetStatus, [unknown]>,
       async (value) => {
         await apply(read(value));
-        setCurrentDetails(fleet.describe());
+        showDetails(fleet.describe());
         return fleet.status();
       },
       {
@@ -181,11 +175,11 @@ function installHandlers(fleet: FleetRun): void {
         },
       },
     );
-  listen(messages.cancel, messages.parseCancelFleet, async (message) => {
+  answer(messages.cancel, messages.parseCancelFleet, async (message) => {
     fleet.stopping ??= message;
     if (message.running) await cancelRunning(fleet, message);
   });
-  listen(
+  answer(
     messages.giveUp,
     (value) => messages.parseFleetWords('giveUp', value),
     (message) => {
@@ -193,22 +187,30 @@ function installHandlers(fleet: FleetRun): void {
       fleet.givenUp = true;
     },
   );
-  listen(
+  answer(
     messages.override,
     (value) => messages.parseFleetWords('override', value),
     () => {
       fleet.forgiven = fleet.failed;
     },
   );
-  setHandler(messages.pause as SignalDefinition<[unknown]>, (value) =>
-    quietly('pause', () => {
-      fleet.paused = { ...messages.parseFleetWords('pause', value), since: Date.now() };
-    }),
-  );
-  setHandler(messages.resume, () => {
-    fleet.paused = null;
+  listen({
+    signal: messages.pause,
+    description: 'Begin no further machine {actor, reason}',
+    read: (value) => messages.parseFleetWords('pause', value),
+    take: (message) => {
+      fleet.paused = { ...message, since: Date.now() };
+    },
   });
-  setDefaultSignalHandler((name) => log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) }));
+  listen({
+    signal: messages.resume,
+    description: 'Begin machines again after a pause',
+    read: () => undefined,
+    take: () => {
+      fleet.paused = null;
+    },
+  });
+  onSignals(() => showDetails(fleet.describe()));
 }
 
 async function cancelRunning(fleet: FleetRun, { actor, reason }: Signed): Promise<void> {
@@ -219,13 +221,5 @@ async function cancelRunning(fleet: FleetRun, { actor, reason }: Signed): Promis
     await run
       .signal(cancelSignal, { actor, reason })
       .catch((error: unknown) => log.info('a run was over before it was cancelled', { machineId, error: String(error) }));
-  }
-}
-
-function quietly(name: string, handle: () => void): void {
-  try {
-    handle();
-  } catch (error) {
-    log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });
   }
 }

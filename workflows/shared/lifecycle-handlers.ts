@@ -2,12 +2,12 @@
  * The message handlers of a rotation. Whoever may write to the namespace may send them, so nothing here is believed: an
  * override is first written to the database and the audit trail by an activity, and the gates read it from there.
  *
- * Validators are synchronous and throw failures only; update handlers may fail (the sender is told); signal handlers never
- * throw, because a failure in one would end the workflow.
+ * Validators are synchronous and throw failures only; update handlers may fail (the sender is told); signals come through the inbox.
  */
-import type { QueryDefinition, SignalDefinition, UpdateDefinition } from '@temporalio/common';
-import { condition, defineSignal, log, setDefaultSignalHandler, setHandler } from '@temporalio/workflow';
+import type { QueryDefinition, UpdateDefinition } from '@temporalio/common';
+import { condition, defineSignal, setHandler } from '@temporalio/workflow';
 import { refusing } from './failures.ts';
+import { listen, onSignals } from './inbox.ts';
 import { type LifecycleStatus, type Override, type PauseMessage, parsePause } from './lifecycle-messages.ts';
 import { type LifecycleState, overrideKey } from './lifecycle-state.ts';
 import type { Steps } from './steps.ts';
@@ -17,7 +17,6 @@ export const resume = defineSignal<[unknown?]>('resume');
 
 /** What the sender really sent is unknown until it is parsed. */
 type UpdateFromAnyone<Status> = UpdateDefinition<Status, [unknown]>;
-type SignalFromAnyone = SignalDefinition<[unknown]>;
 
 export interface OverrideHandler {
   /** Definitions of one message each: the update answers, its signal twin is for hours in which no worker runs. */
@@ -53,39 +52,21 @@ export function installHandlers<Phase extends string, Gate extends string, Statu
       },
       description,
     });
-    setHandler(signal as SignalFromAnyone, (value) => quietly(signal.name, () => record(read(value))), {
-      description: `${description} (no answer; for hours in which no worker runs)`,
-    });
+    listen({ signal, description: `${description} (no answer; for hours in which no worker runs)`, read, take: record });
   }
-  const hold = (change: () => void): (() => Promise<void>) => {
-    return async () => {
-      change();
-      steps.show();
-    };
-  };
-  setHandler(
-    pause,
-    (value) =>
-      quietly(
-        'pause',
-        hold(() => state.pause(parsePause(value), Date.now())),
-      ),
-    {
-      description: 'Hold before the next step {actor, reason}',
-    },
-  );
-  setHandler(
-    resume,
-    () =>
-      quietly(
-        'resume',
-        hold(() => state.resume()),
-      ),
-    {
-      description: 'Go on after a pause, or after the cause of a refused step was repaired',
-    },
-  );
-  setDefaultSignalHandler((name) => log.warn('dropped a signal of unknown name', { signal: name.slice(0, 100) }));
+  listen({
+    signal: pause,
+    description: 'Hold before the next step {actor, reason}',
+    read: parsePause,
+    take: (message) => state.pause(message, Date.now()),
+  });
+  listen({
+    signal: resume,
+    description: 'Go on after a pause, or after the cause of a refused step was repaired',
+    read: () => undefined,
+    take: () => state.resume(),
+  });
+  onSignals(() => steps.show());
 }
 
 async function recordAndTake<Phase extends string, Gate extends string>(
@@ -104,12 +85,4 @@ async function recordAndTake<Phase extends string, Gate extends string>(
     steps.interrupt();
   }
   steps.show();
-}
-
-async function quietly(name: string, handle: () => Promise<unknown>): Promise<void> {
-  try {
-    await handle();
-  } catch (error) {
-    log.warn(`ignored the signal ${name}`, { why: error instanceof Error ? error.message.slice(0, 500) : 'not an error' });
-  }
 }

@@ -4,12 +4,13 @@
  * would watch. It holds instead as phase `blocked`, says why, and goes on when an operator sends `resume` or aborts; where the
  * cause is a bundle or a database that is older than the deployment (H-07), it goes on by itself once that is repaired.
  */
-import { CancellationScope, condition, isCancellation, log, proxyActivities, setCurrentDetails, sleep } from '@temporalio/workflow';
+import { CancellationScope, condition, isCancellation, log, proxyActivities, sleep } from '@temporalio/workflow';
 import type { GateReport } from '../../activities/rotation-gates.ts';
 import type { RotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { onSigning } from './activity-options.ts';
 import { type PhaseAttributes, showPhase } from './attributes.ts';
 import { findRefusal, type Refusal, toFailure } from './failures.ts';
+import { showDetails } from './inbox.ts';
 import type { Blocked } from './lifecycle-messages.ts';
 import type { LifecycleState } from './lifecycle-state.ts';
 
@@ -72,7 +73,7 @@ export class Steps<Phase extends string, Gate extends string, State extends Life
 
   /** Costs no event: the text is read by the metadata query. */
   show(): void {
-    setCurrentDetails(this.#options.describe());
+    showDetails(this.#options.describe());
   }
 
   /** Runs `call` until it succeeds. `mayFail`: nothing has happened yet, so a refusal that nothing will lift ends the workflow. */
