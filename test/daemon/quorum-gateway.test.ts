@@ -9,7 +9,7 @@ import { BatchApprovalSchema, BatchProofSchema, type Command, SignatureSchema } 
 import { type Member, startMember } from '../fakes/fleet.ts';
 import { MemoryStore } from '../gateway/memory-store.ts';
 import { reboot } from '../harness/approvers.ts';
-import { joinedNode } from '../harness/deployment.ts';
+import { commandOf, joinedNode } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type Cast, createCast } from './quorum-scenarios.ts';
 import { publishTrust, type RealGateway, startRealGateway } from './real-gateway.ts';
@@ -64,6 +64,12 @@ describe('a batch through the gateway’s own code, its rows edited', () => {
     put('c-2', await cast.member(batch, { id: 'c-2' }));
     assert.equal(await refusedFor('c-2'), 'leaf-used');
     assert.deepEqual([...member.effects], [['c-1', 1]]);
+  });
+
+  it('BAT-024 a destructive row without a batch, written past the check of the queue, meets the machine’s own count', async () => {
+    put('bare', await commandOf(stage.deployment, { id: 'bare', kind: 'node.reboot' }));
+    assert.equal(await refusedFor('bare'), 'unbatched-limit');
+    assert.deepEqual([member.status().lastRefusal?.reason, member.effects.size], ['command-unbatched-limit', 0]);
   });
 
   it('refuses every edit of a row by its own word, and still runs the genuine one', async () => {

@@ -2,8 +2,9 @@
  * What a machine under a quorum answers to honest and hostile deliveries: one table, played on bcd and on the simulated fleet
  * (DMN-001). Each scenario starts from a fresh machine that holds the two-of-three set of `cast`, unless it says otherwise.
  */
+import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { hour, minute } from '../../domain/time.ts';
-import type { Command } from '../../proto/index.ts';
+import { type Command, CommandBodySchema } from '../../proto/index.ts';
 import {
   type Approver,
   type BatchInit,
@@ -245,6 +246,21 @@ export const scenarios: readonly Scenario[] = [
       resized.batchApproval = { ...mine.approval, notAfterMs: mine.approval.notAfterMs + 1n };
       await refuses(resized, 'too-few-approvals', /0 of 2 approvals/);
       await accepts(await cast.member(mine, { id: 'c-4' }));
+    },
+  },
+  {
+    title:
+      'QUO-002 the batch id is inside of what the worker signed: with another in its place the signature is bad, and nothing is used up',
+    async play({ cast, accepts, rejects }) {
+      const [mine, other] = [await cast.batch({ batchId: 'mine' }), await cast.batch({ batchId: 'other' })];
+      const genuine = await cast.member(mine, { id: 'c-1' });
+      for (const batchId of ['other', '']) {
+        const body = toBinary(CommandBodySchema, { ...fromBinary(CommandBodySchema, genuine.body), batchId });
+        const moved = { ...genuine, body, batchApproval: other.approval, batchProof: other.proofOf('node-1') };
+        await rejects(moved, 'BAD_SIGNATURE');
+      }
+      await accepts(genuine);
+      await accepts(await cast.member(other, { id: 'c-2' }));
     },
   },
   {
