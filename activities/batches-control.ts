@@ -35,10 +35,27 @@ const errorKept = 300;
 /** Looked at in one run of the schedule, from another place each time, so that the rest has its turn. */
 const watchedPerRun = 200;
 
+/**
+ * Bytes of the leaves that a workflow is given to show, as JSON. They stand in the history of each of its runs, and a query answers them in one
+ * piece: half of the 512 KiB from which the server warns of a payload, an eighth of what it takes.
+ */
+export const leavesBytes = 256 * 1_024;
+
+/** As many of the first as have room. */
+function fitting(leaves: readonly ScopeLeafFacts[]): readonly ScopeLeafFacts[] {
+  let bytes = 0;
+  const end = leaves.findIndex((leaf) => {
+    bytes += Buffer.byteLength(JSON.stringify(leaf)) + 1;
+    return bytes > leavesBytes;
+  });
+  return end === -1 ? leaves : leaves.slice(0, end);
+}
+
 export function createBatchControlActivities({ batches, workflows, now }: BatchControlPorts): BatchControlActivities {
   return translated<BatchControlActivities>({
     async openBatch({ batchId, leaves }) {
-      return { facts: await batches.read(batchId), counts: await batches.counts(batchId), leaves: await batches.leaves(batchId, leaves) };
+      const listed = await batches.leaves(batchId, leaves);
+      return { facts: await batches.read(batchId), counts: await batches.counts(batchId), leaves: fitting(listed) };
     },
 
     async recordApproval({ batchId, kid, sig }) {

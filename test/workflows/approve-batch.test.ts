@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
+import { createBatchControlActivities, leavesBytes } from '../../activities/batches-control.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/approve-batch/messages.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
@@ -212,14 +213,34 @@ describe('approveBatch', function () {
     );
   });
 
-  it('lists its first leaves in bounded pages', async () => {
-    const batch = await begin({ size: 450 });
+  it('lists its first leaves in pages that are bounded in number and in bytes', async () => {
+    const batch = await begin({ size: 2_500 });
     await waitsForApprovals(batch);
     const first = await batch.query(messages.scopePage, { limit: 150 });
-    assert.deepEqual([first.leaves.length, first.next, first.size, first.more], [150, 149, 450, `better-compute batch show ${id}`]);
+    assert.deepEqual([first.leaves.length, first.next, first.size, first.more], [150, 149, 2_500, `better-compute batch show ${id}`]);
+    const all = await batch.query(messages.scopePage, 'garbage' as never);
+    assert.deepEqual([all.leaves.length <= messages.leavesKept, all.next], [true, null]);
     const second = await batch.query(messages.scopePage, { after: 149, limit: 10_000 });
-    assert.deepEqual([second.leaves[0]?.index, second.leaves.length, second.next], [150, 50, null]);
-    assert.equal((await batch.query(messages.scopePage, 'garbage' as never)).leaves.length, messages.leavesKept);
+    assert.deepEqual([second.leaves[0]?.index, second.leaves.length, second.next], [150, all.leaves.length - 150, null]);
+    const bytes = (page: messages.ScopePage): number => Buffer.byteLength(JSON.stringify(page.leaves));
+    assert.ok(bytes(all) <= leavesBytes, `${bytes(all)} bytes`);
+  });
+
+  it('of leaves with the longest texts it lists as many as have room', async () => {
+    const longest = (index: number) => ({ index, subject: 's'.repeat(512), kind: 'k'.repeat(512), payloadSha256: 'f'.repeat(64) });
+    const activities = createBatchControlActivities({
+      now: Date.now,
+      batches: {
+        read: async () => null as never,
+        counts: async () => null as never,
+        leaves: async (_: string, limit: number) => Array.from({ length: limit }, (__, index) => longest(index)),
+      } as unknown as BatchWorld['batches'],
+      workflows: null as never,
+    });
+    const { leaves } = await activities.openBatch({ batchId: 'b', leaves: messages.leavesKept });
+    const bytes = Buffer.byteLength(JSON.stringify(leaves));
+    const one = bytes / leaves.length;
+    assert.ok(bytes <= leavesBytes && bytes > leavesBytes - 2 * one, `${leaves.length} leaves, ${bytes} bytes`);
   });
 
   it('runs under the id of its batch only, and ends at once where there is no such batch', async () => {

@@ -26,7 +26,7 @@ export interface BatchHooks {
 export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks): void {
   setHandler(messages.status, () => run.status(), { description: 'Phase, who approved, what remains, how far the release is' });
   setHandler(messages.scopePage, (request) => run.page(request), {
-    description: `The first ${messages.leavesKept} leaves of the scope, in pages {after, limit}`,
+    description: `The first leaves of the scope (at most ${messages.leavesKept}, 256 KiB), in pages {after, limit}`,
   });
   const record = async (approval: messages.ApprovalMessage): Promise<messages.BatchStatus> => {
     run.take(

@@ -87,8 +87,11 @@ export const approvalRecorded = defineSignal('approvalRecorded');
 
 export const staticSummary = 'Hold a batch of destructive commands until it is approved, then release it in waves';
 
-/** Leaves that the workflow keeps for `scopePage`: enough to see what it is about. The whole scope is behind the api. */
-export const leavesKept = 200;
+/**
+ * Leaves that the workflow keeps for `scopePage`, at most: the activity that reads them ends earlier, at 256 KiB. A page of the api (5,000
+ * leaves, 8 MiB with their payloads) is more than a payload of Temporal may be; the whole scope is there.
+ */
+export const leavesKept = 2_000;
 export const longestBatchId = 128;
 
 /** It stands in lines that people copy into a shell: nothing that a shell reads, and no flag. */
