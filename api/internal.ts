@@ -4,7 +4,7 @@
  *
  *   POST /internal/v1/join    JoinRequest bytes → JoinResponse bytes
  *   POST /internal/v1/renew   RenewRequest bytes, x-bc-peer-chain: base64 DER, comma-separated, leaf first → RenewResponse bytes
- *   POST /internal/v1/workload-token, /internal/v1/secret   the request's bytes, the same header → the response's bytes
+ *   POST /internal/v1/workload-token, /internal/v1/secret, /internal/v1/event   the request's bytes, the same header → the response's bytes
  *
  * Threat model: anyone who reaches the port. The certificate is judged from its bytes at every request, never from what the TLS
  * library said of the handshake (H-11): chain to the internal authority, time, usage, role gateway. A gateway that lies about a
@@ -73,7 +73,7 @@ interface Relay {
 
 /** A question to a broker that this control plane may not have. */
 const brokered =
-  (name: 'workloadToken' | 'secret', what: string): Relay['run'] =>
+  (name: 'workloadToken' | 'secret' | 'event', what: string): Relay['run'] =>
   (services, body, request) => {
     const broker = services[name];
     if (broker !== undefined) return broker(body, { chain: parsePeerChain(request.headers['x-bc-peer-chain']) });
@@ -92,6 +92,7 @@ const relays: Readonly<Record<string, Relay>> = Object.freeze({
     maxBytes: bounds.workloadTokenRequest,
     run: brokered('workloadToken', 'workload token'),
   },
+  '/internal/v1/event': { kind: 'event', maxBytes: bounds.eventReport, run: brokered('event', 'event') },
   '/internal/v1/secret': { kind: 'secret', maxBytes: bounds.secretRequest, run: brokered('secret', 'secret') },
 });
 

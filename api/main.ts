@@ -17,6 +17,7 @@ import { listenOn, showAddress } from '../runtime/ports.ts';
 import { temporalConnectionOptions } from '../runtime/temporal.ts';
 import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
+import { pkiAllocationBindingCheck } from '../services/capacity/binding-check.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
 import { createSecretResolver } from '../services/secrets/providers.ts';
 import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
@@ -158,6 +159,7 @@ async function startInternal({ config, keys, db, context: { log }, observe }: In
       workload: issuerOf(config, db),
       secrets: createSecretResolver(db, config.secrets),
       tpm: config.tpm === null ? null : await openTpmTrust(config.tpm, log),
+      attestedBindings: keys.current().commandSigning === undefined ? null : pkiAllocationBindingCheck(),
       log,
       now,
     }),

@@ -10,7 +10,7 @@ type Broker = NonNullable<GatewayServices['secret']>;
 
 /** The same services, which throw what `assertUsable` throws before they do anything. */
 export const whileUsable = (keys: Pick<KeyKeeper, 'assertUsable'>, services: GatewayServices): GatewayServices => {
-  const { workloadToken, secret } = services;
+  const { workloadToken, secret, event } = services;
   const guarded =
     (broker: Broker): Broker =>
     async (request, peer) => {
@@ -25,5 +25,6 @@ export const whileUsable = (keys: Pick<KeyKeeper, 'assertUsable'>, services: Gat
     renew: guarded(services.renew.bind(services)),
     ...(workloadToken === undefined ? {} : { workloadToken: guarded(workloadToken.bind(services)) }),
     ...(secret === undefined ? {} : { secret: guarded(secret.bind(services)) }),
+    ...(event === undefined ? {} : { event: guarded(event.bind(services)) }),
   };
 };

@@ -14,6 +14,7 @@ import { parseSshCaLine } from '../pki/ssh/index.ts';
 import type { WorkloadIssuer } from '../pki/workload/index.ts';
 import { nearestName } from '../runtime/nearest.ts';
 import { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts';
+import { type AllocationBindingCheck, pkiAllocationBindingCheck } from '../services/capacity/binding-check.ts';
 import type { JoinCrypto } from '../services/join-crypto.ts';
 import type { VpsModule } from '../services/vps-module.ts';
 
@@ -30,6 +31,14 @@ export interface PkiOptions {
   readonly approvers?: ApproversOptions;
 }
 
+export interface CapacityOptions {
+  /**
+   * What shows that a node itself says that an allocation is bound, before its reservation counts (SIGN-014). Default:
+   * pkiAllocationBindingCheck() where pki.commandSigning is set, else null (SIGN-013). null: nodes' words about allocations are not taken.
+   */
+  readonly attestedBindings?: AllocationBindingCheck | null;
+}
+
 export interface DeploymentModule {
   readonly name: string;
 }
@@ -40,8 +49,12 @@ export interface DeploymentOptions {
   readonly tunnels?: TunnelsOptions;
   /** From createWorkloadIssuer. Absent: hosts that ask for a workload token are told that there are none (WID-004). */
   readonly workloadIdentity?: { readonly issuer: WorkloadIssuer };
+  readonly capacity?: CapacityOptions;
   readonly modules?: readonly DeploymentModule[];
 }
+
+/** With every default in its place. */
+export type InitialisedOptions = DeploymentOptions & { readonly capacity: Required<CapacityOptions> };
 
 const marker = Symbol.for('better-compute.config');
 
@@ -59,7 +72,7 @@ export const defineConfig = (options: () => DeploymentOptions | Promise<Deployme
  * @throws INVALID_CONFIG when it is no config, or naming every option that is missing, unknown or of the wrong kind; what the options
  *   themselves throw
  */
-export async function initialise(config: unknown): Promise<Readonly<DeploymentOptions>> {
+export async function initialise(config: unknown): Promise<Readonly<InitialisedOptions>> {
   const evaluate = (config as Partial<DeploymentConfig> | null)?.[marker];
   if (typeof evaluate !== 'function') {
     throw new ControlError('INVALID_CONFIG', 'the default export is no deployment: export default defineConfig(() => ({ … }))', {
@@ -68,14 +81,21 @@ export async function initialise(config: unknown): Promise<Readonly<DeploymentOp
   }
   const options: unknown = await evaluate();
   const problems = problemsOf(options);
-  if (problems.length === 0) return Object.freeze(options as DeploymentOptions);
+  if (problems.length === 0) return withDefaults(options as DeploymentOptions);
   throw new ControlError('INVALID_CONFIG', `the deployment's options are not valid: ${problems.join('; ')}`, {
     details: { reason: 'options', problems },
   });
 }
 
+/** SIGN-013. */
+function withDefaults(options: DeploymentOptions): Readonly<InitialisedOptions> {
+  const byKeys = options.pki.commandSigning === undefined ? null : pkiAllocationBindingCheck();
+  const { attestedBindings = byKeys } = options.capacity ?? {};
+  return Object.freeze({ ...options, capacity: Object.freeze({ attestedBindings }) });
+}
+
 /** Loads the module at `path` and initialises its default export. @throws INVALID_CONFIG when there is none */
-export async function loadConfig(path: string): Promise<Readonly<DeploymentOptions>> {
+export async function loadConfig(path: string): Promise<Readonly<InitialisedOptions>> {
   const loaded = (await import(pathToFileURL(path).href)) as { default?: unknown };
   return initialise(loaded.default);
 }
@@ -84,7 +104,8 @@ type Fields = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const known = Object.freeze({
-  '': ['pki', 'tunnels', 'workloadIdentity', 'modules'],
+  '': ['pki', 'tunnels', 'workloadIdentity', 'capacity', 'modules'],
+  capacity: ['attestedBindings'],
   workloadIdentity: ['issuer'],
   pki: ['nodeCa', 'join', 'commandSigning', 'trustVersion', 'approvers'],
   'pki.approvers': ['keys', 'threshold', 'tiers', 'unbatchedDestructivePerHour', 'epoch', 'setSignatures'],
@@ -93,12 +114,13 @@ const known = Object.freeze({
 /** Everything at once. What is an object came from a function that checked it; here it is only told from a stranger. */
 function problemsOf(options: unknown): string[] {
   if (!isObject(options)) return ['they are no object'];
-  const { pki, tunnels, workloadIdentity, modules } = options;
+  const { pki, tunnels, workloadIdentity, capacity, modules } = options;
   return [
     ...unknownNames('', options),
     ...(isObject(pki) ? pkiProblems(pki) : ['pki is missing']),
     ...(tunnels === undefined || (isObject(tunnels) && isObject(tunnels['issuer'])) ? [] : ['tunnels must come from tunnelsOptions']),
     ...workloadProblems(workloadIdentity),
+    ...capacityProblems(capacity),
     ...moduleProblems(modules),
     ...sandboxProblems(modules, tunnels),
   ];
@@ -151,6 +173,17 @@ function workloadProblems(workloadIdentity: unknown): string[] {
   const given = isObject(workloadIdentity) ? workloadIdentity : {};
   const isIssuer = isObject(given['issuer']) && typeof given['issuer']['issueToken'] === 'function';
   return [...unknownNames('workloadIdentity', given), ...(isIssuer ? [] : ['workloadIdentity.issuer must come from createWorkloadIssuer'])];
+}
+
+function capacityProblems(capacity: unknown): string[] {
+  if (capacity === undefined) return [];
+  if (!isObject(capacity)) return ['capacity must be an object'];
+  const check = capacity['attestedBindings'];
+  const fits = check === undefined || check === null || typeof check === 'function';
+  return [
+    ...unknownNames('capacity', capacity),
+    ...(fits ? [] : ['capacity.attestedBindings must come from pkiAllocationBindingCheck, or be null']),
+  ];
 }
 
 function moduleProblems(modules: unknown): string[] {

@@ -9,14 +9,18 @@ export { createWorkloadIssuer, type WorkloadIssuer, type WorkloadIssuerOptions }
 export { defineHost, type Host, type HostOptions } from '../runtime/host.ts';
 export { type ApproversOptions, quorumOfOptions } from '../services/approvers.ts';
 export { type AuditModule, auditModule } from '../services/audit-module.ts';
+export { type AllocationBindingCheck, pkiAllocationBindingCheck } from '../services/capacity/binding-check.ts';
+export { activateReservation, createReservation, endReservation, type ReservationView } from '../services/capacity/reservations.ts';
 export { createGatewayServices } from '../services/gateway-services.ts';
 export { type JoinCrypto, type PkiJoinCryptoOptions, pkiJoinCrypto } from '../services/join-crypto.ts';
 export { type SandboxExecOptions, type SandboxGuest, sandboxExecOptions, type VpsModule, vps } from '../services/vps-module.ts';
 export {
+  type CapacityOptions,
   type DeploymentConfig,
   type DeploymentModule,
   type DeploymentOptions,
   defineConfig,
+  type InitialisedOptions,
   initialise,
   loadConfig,
   type PkiOptions,

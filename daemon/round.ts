@@ -11,6 +11,7 @@ import { renewsAt } from './agent/renewal.ts';
 import { questionPortsOf } from './broker/question-client.ts';
 import type { DaemonConfig } from './config.ts';
 import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
+import { EventClient } from './events/client.ts';
 import type { UpgradePorts } from './kinds/daemon-upgrade.ts';
 import type { KindHandlers } from './kinds/handler.ts';
 import { createKindHandlers } from './kinds/index.ts';
@@ -80,6 +81,7 @@ export interface Round {
   readonly agent: Agent;
   readonly status: StatusSink;
   readonly workloadTokens: WorkloadTokenClient;
+  readonly events: EventClient;
   readonly ended: Promise<RoundEnd>;
   close(graceMs: number): Promise<void>;
 }
@@ -117,7 +119,8 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       await lock.release();
     };
     const ended = Promise.race([agent.ended, restarted]);
-    return { agent, status: kept.status, workloadTokens: kept.workloadTokens, ended, close: closeOnce(close) };
+    const { status, workloadTokens, events } = kept;
+    return { agent, status, workloadTokens, events, ended, close: closeOnce(close) };
   } catch (error) {
     await lock.release();
     throw error;
@@ -141,7 +144,11 @@ async function loadState({ dataDir, config, log, crash }: DaemonOptions) {
   const quorum = await openQuorumStores({ dataDir, log, crash }, { journal, floorMs });
   const identity = identityFileStore(dataDir, stored);
   const ports = questionPortsOf({ identity, clock });
-  const brokers = { secrets: new SecretClient(ports), workloadTokens: new WorkloadTokenClient(ports) };
+  const brokers = {
+    secrets: new SecretClient(ports),
+    workloadTokens: new WorkloadTokenClient(ports),
+    events: new EventClient(ports, () => identity.current.identity),
+  };
   const carried = await openSpec(dataDir, { config, log, nodeId: stored.identity.nodeId, secrets: brokers.secrets });
   const tunnels = tunnelsOf(config, { identity, spec: carried.spec, clock, log });
   return { identity, marks, journal, quorum, clock, status, tunnels, ...brokers, ...carried };

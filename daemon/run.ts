@@ -10,6 +10,8 @@ import { stat } from 'node:fs/promises';
 import { type ControlError, codeOf } from '../domain/errors.ts';
 import { minute, second, showInstant } from '../domain/time.ts';
 import { parseCertificate } from '../pki/x509/index.ts';
+import type { BoundAllocation } from './events/client.ts';
+import { pause } from './pause.ts';
 import { type DaemonOptions, openRound, type Round } from './round.ts';
 import { type Identity, identityPath } from './state/identity.ts';
 import type { IssuedToken, TokenOrder } from './workload/token-client.ts';
@@ -21,6 +23,8 @@ export interface RunningDaemon {
   isConnected(): boolean;
   /** Over the session that there is or that comes next. @throws as QuestionClient.ask */
   readonly askWorkloadToken: (order: TokenOrder, signal: AbortSignal) => Promise<IssuedToken>;
+  /** The same. Resolves when the control plane has taken it. */
+  readonly reportBinding: (bound: BoundAllocation, signal: AbortSignal) => Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -50,6 +54,7 @@ export async function startDaemon(options: DaemonOptions): Promise<RunningDaemon
   return {
     isConnected: () => round.agent.link.current !== undefined,
     askWorkloadToken: (order, signal) => round.workloadTokens.ask(order, signal),
+    reportBinding: (bound, signal) => round.events.ask(bound, signal),
     async stop() {
       stopped.abort();
       await round.close(stopGraceMs);
@@ -97,16 +102,4 @@ async function fingerprint(dataDir: string): Promise<string> {
   } catch {
     return 'none';
   }
-}
-
-function pause(ms: number, stopped: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      stopped.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    stopped.addEventListener('abort', done, { once: true });
-  });
 }

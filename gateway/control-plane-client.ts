@@ -7,6 +7,7 @@
  *                             leaf first, as proved in the node's TLS handshake → 200, RenewResponse bytes
  *   POST /internal/v1/workload-token   body: WorkloadTokenRequest bytes, the same header → 200, WorkloadTokenResponse bytes
  *   POST /internal/v1/secret   body: SecretRequest bytes, the same header → 200, SecretResponse bytes
+ *   POST /internal/v1/event   body: EventReport bytes, the same header → 200, EventReceipt bytes
  *
  * Any other status carries `{ code, message, details }` as JSON. A code of the table passes to the daemon as it is; what is
  * not from the table, or INTERNAL, becomes services-unavailable: a fault behind us is no verdict on the daemon.
@@ -63,7 +64,7 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       maxCachedSessions: 0,
       ...(serverName === undefined ? {} : { servername: serverName }),
     });
-  // Tokens and secrets have connections of their own: whatever machines ask for, and however slow a broker, no renewal waits behind it.
+  // Tokens (and events with them) and secrets have connections of their own: whatever machines ask for, and however slow a broker, no renewal waits behind it.
   const agentsOf = (checked: CheckedMaterial): Agents => ({
     identity: agentOf(checked, 32),
     tokens: agentOf(checked, 16),
@@ -97,6 +98,12 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
       call('/internal/v1/secret', body, {
         kind: 'secrets',
         maxBytes: bounds.secretResponse,
+        headers: { [peerChainHeader]: chainHeader(chain) },
+      }),
+    event: (body, { chain }) =>
+      call('/internal/v1/event', body, {
+        kind: 'tokens',
+        maxBytes: bounds.eventReceipt,
         headers: { [peerChainHeader]: chainHeader(chain) },
       }),
     setTls(next) {

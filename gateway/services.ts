@@ -17,4 +17,6 @@ export interface GatewayServices {
    * service. @throws ControlError
    */
   secret?(request: Uint8Array, peer: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array>;
+  /** An encoded EventReport → an encoded EventReceipt. Absent where the control plane takes none. @throws ControlError */
+  event?(request: Uint8Array, peer: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array>;
 }

@@ -22,6 +22,8 @@ export const bounds = Object.freeze({
   secretResponse: 256 * 1024,
   workloadTokenRequest: 16 * 1024,
   workloadTokenResponse: 32 * 1024,
+  eventReport: 264 * 1024,
+  eventReceipt: 4 * 1024,
   tunnelData: 64 * 1024,
   tunnelFrame: 68 * 1024,
   webSocketMessage: 16 * 1024 * 1024,

@@ -4,6 +4,7 @@ export * from './embedded.ts';
 export * from './frames.ts';
 export * from './gen/bettercompute/agent/v1/commands_pb.js';
 export * from './gen/bettercompute/agent/v1/desired_state_pb.js';
+export * from './gen/bettercompute/agent/v1/events_pb.js';
 export * from './gen/bettercompute/agent/v1/join_pb.js';
 export * from './gen/bettercompute/agent/v1/metal_pb.js';
 export * from './gen/bettercompute/agent/v1/secrets_pb.js';

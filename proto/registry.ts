@@ -2,6 +2,7 @@
 import { createRegistry } from '@bufbuild/protobuf';
 import { file_bettercompute_agent_v1_commands } from './gen/bettercompute/agent/v1/commands_pb.js';
 import { file_bettercompute_agent_v1_desired_state } from './gen/bettercompute/agent/v1/desired_state_pb.js';
+import { file_bettercompute_agent_v1_events } from './gen/bettercompute/agent/v1/events_pb.js';
 import { file_bettercompute_agent_v1_join } from './gen/bettercompute/agent/v1/join_pb.js';
 import { file_bettercompute_agent_v1_metal } from './gen/bettercompute/agent/v1/metal_pb.js';
 import { file_bettercompute_agent_v1_secrets } from './gen/bettercompute/agent/v1/secrets_pb.js';
@@ -15,6 +16,7 @@ export const protocolRegistry = createRegistry(
   file_bettercompute_common_v1_common,
   file_bettercompute_agent_v1_commands,
   file_bettercompute_agent_v1_desired_state,
+  file_bettercompute_agent_v1_events,
   file_bettercompute_agent_v1_join,
   file_bettercompute_agent_v1_metal,
   file_bettercompute_agent_v1_secrets,

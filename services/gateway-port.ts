@@ -22,4 +22,6 @@ export interface GatewayServices {
    * service. @throws ControlError
    */
   secret?(request: Uint8Array, peer: GatewayPeer): Promise<Uint8Array>;
+  /** An encoded EventReport → an encoded EventReceipt. Absent where the control plane takes none. @throws ControlError */
+  event?(request: Uint8Array, peer: GatewayPeer): Promise<Uint8Array>;
 }

@@ -1,6 +1,8 @@
 /** The control plane's side of the gateway port, over the key bundle that this process runs now. */
 import type { Database } from '../drizzle/client.ts';
 import type { PkiBundle } from '../pki/bundle/types.ts';
+import type { AllocationBindingCheck } from './capacity/binding-check.ts';
+import { recordEvent } from './capacity/events.ts';
 import type { GatewayServices } from './gateway-port.ts';
 import { joinNode } from './join/join.ts';
 import { quarantineSuspect } from './join/quarantine.ts';
@@ -21,6 +23,8 @@ export type GatewayServicesOptions = Keys & {
   readonly workload?: WorkloadIssuerSource | null;
   /** null or absent: this deployment hands out no secrets. */
   readonly secrets?: ResolveSecret | null;
+  /** null or absent: nodes' words about allocations are not taken (SIGN-013). */
+  readonly attestedBindings?: AllocationBindingCheck | null;
   /** Whom to make wait (JOIN-013); default: nobody. */
   readonly joinPolicy?: JoinPolicy;
   /** null or absent: nobody joins by a TPM. */
@@ -46,6 +50,7 @@ export function createGatewayServices({
   db,
   workload = null,
   secrets = null,
+  attestedBindings = null,
   joinPolicy,
   tpm = null,
   log,
@@ -80,6 +85,14 @@ export function createGatewayServices({
             const { trustDomain, nodeCa, anchors, joinSigner } = crypto();
             const options = { db, log, trustDomain, nodeCa: nodeCa.spki, anchors, joinKey: joinSigner.spki, resolve: secrets };
             return brokerSecret(request, peer, options);
+          },
+        }),
+    ...(attestedBindings === null
+      ? {}
+      : {
+          event: (request, peer) => {
+            const { trustDomain, nodeCa, anchors } = crypto();
+            return recordEvent(request, peer, { db, log, trustDomain, nodeCa: nodeCa.spki, anchors, attestedBindings });
           },
         }),
   };

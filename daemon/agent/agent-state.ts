@@ -8,6 +8,7 @@ import { verifyIntent } from '../../pki/envelope/index.ts';
 import type { HeldTrust } from '../../pki/trust/index.ts';
 import { certificateId } from '../../pki/x509/index.ts';
 import type { SignedTrustBundle } from '../../proto/index.ts';
+import type { EventClient } from '../events/client.ts';
 import type { KindHandlers } from '../kinds/handler.ts';
 import type { HeldQuorum } from '../quorum/held-quorum.ts';
 import { judgeQuorum, type QuorumRefusal } from '../quorum/judge.ts';
@@ -44,6 +45,8 @@ export interface AgentPorts {
   readonly workloadTokens?: WorkloadTokenClient;
   /** What opens tunnels; absent where the owner of the machine lets none in. */
   readonly tunnels?: TunnelHost | undefined;
+  /** What tells of allocations; absent likewise. */
+  readonly events?: EventClient;
   readonly status: StatusSink;
   readonly log: AgentLog;
   readonly crash: CrashHook;
@@ -108,6 +111,9 @@ export class AgentState {
   }
   get tunnels(): TunnelHost | undefined {
     return this.#ports.tunnels;
+  }
+  get events(): EventClient | undefined {
+    return this.#ports.events;
   }
   get capabilities(): readonly string[] {
     return [...Object.keys(this.#ports.handlers), ...(this.tunnels?.capabilities ?? [])].sort();

@@ -175,6 +175,7 @@ export class Link {
     });
     state.secrets?.onWelcomed(session);
     state.workloadTokens?.onWelcomed(session);
+    state.events?.onWelcomed(session);
     if (former !== undefined && former !== session) this.#streams.get(former)?.close();
   }
 
@@ -182,6 +183,7 @@ export class Link {
     this.#streams.delete(session);
     this.#ports.state.secrets?.onEnded(session);
     this.#ports.state.workloadTokens?.onEnded(session);
+    this.#ports.state.events?.onEnded(session);
     if (this.#current !== session) return;
     this.#current = undefined;
     if (error === null || this.#isStopped) return;

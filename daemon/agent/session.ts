@@ -11,6 +11,7 @@ import {
   CommandResultSchema,
   type DesiredState,
   type Drain,
+  type EventReport,
   PROTOCOL_VERSION,
   type RevocationNotice,
   type SecretRequest,
@@ -69,6 +70,7 @@ export class AgentSession {
     revocation: (notice) => this.#onRevocation(notice),
     cancelCommand: ({ commandId, reason }) => this.#state.executor.cancel(commandId, reason),
     workloadTokenResponse: (response) => this.#state.workloadTokens?.onResponse(this, response),
+    eventReceipt: (receipt) => this.#state.events?.onResponse(this, receipt),
     secretResponse: (response) => this.#state.secrets?.onResponse(this, response),
     // Where no tunnels are let in, nothing is opened, and the gateway's time runs out (TUN-010).
     openTunnel: (order) => this.#state.tunnels?.onOpen(order, () => this.#stream?.requestTunnel()),
@@ -288,6 +290,11 @@ export class AgentSession {
   /** False when the stream takes nothing more. */
   sendWorkloadTokenRequest(value: WorkloadTokenRequest): boolean {
     return this.#send({ frame: { case: 'workloadTokenRequest', value } });
+  }
+
+  /** False when the stream takes nothing more. */
+  sendEventReport(value: EventReport): boolean {
+    return this.#send({ frame: { case: 'eventReport', value } });
   }
 
   /** The beat of the stream; results whose receipt is late go out with it, and a status report that is due. */

@@ -154,7 +154,8 @@ async function serversOf(
   daemon: RunningDaemon,
   { flags, metadata, log }: { readonly flags: RunFlags; readonly metadata: MetadataSettings | null; readonly log: AgentLog },
 ): Promise<MetadataService> {
-  const imds = metadata === null ? null : await openMetadataService(metadata, { ask: daemon.askWorkloadToken, log });
+  const imds =
+    metadata === null ? null : await openMetadataService(metadata, { ask: daemon.askWorkloadToken, report: daemon.reportBinding, log });
   const metrics = flags.metricsPort === undefined ? null : await serveMetrics(daemon, { host: flags.metricsHost, port: flags.metricsPort });
   return {
     addresses: { ...imds?.addresses, ...(metrics === null ? {} : { metrics: metrics.address }) },

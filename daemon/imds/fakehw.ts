@@ -2,7 +2,7 @@
  * The runtime `fakehw` (WID-028): instances that a file declares, in place of a hypervisor, so that the metadata service can be seen
  * end to end on a machine that runs none. It is no hardware, and bcd says so when it starts.
  *
- *   { "instances": [ { "instanceId": "i-1", "address": "127.0.0.11", "state": "running" } ] }
+ *   { "instances": [ { "instanceId": "i-1", "address": "127.0.0.11", "reservationId": "r-1", "state": "running" } ] }
  *
  * Read at every look, as a runtime would be asked: an instance that the file stops or leaves out is served no more.
  */
@@ -11,7 +11,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { isWorkloadId } from '../../pki/workload/index.ts';
 import { readIfPresent } from '../state/files.ts';
 import { canonicalAddress } from './address.ts';
-import type { InstanceRuntime } from './runtime.ts';
+import type { InstanceRuntime, RunningInstance } from './runtime.ts';
 
 const maxBytes = 256 * 1024;
 
@@ -23,6 +23,11 @@ const instance = z.strictObject({
     context.addIssue({ code: 'custom', message: 'must be an IP address' });
     return z.NEVER;
   }),
+  /** Of the reservation that it is said to hold (SIGN-014). */
+  reservationId: z
+    .string()
+    .regex(/^[\x21-\x7e]{1,128}$/, 'must be 1 to 128 printable characters')
+    .exactOptional(),
   state: z.enum(['running', 'stopped']).default('running'),
 });
 
@@ -43,10 +48,15 @@ export async function openFakeHardware(path: string): Promise<InstanceRuntime> {
   return {
     async findByAddress(address) {
       const found = (await readInstances(path)).find((one) => one.state === 'running' && one.address === address);
-      return found === undefined ? null : { instanceId: found.instanceId };
+      return found === undefined ? null : shown(found);
+    },
+    async listRunning() {
+      return (await readInstances(path)).filter(({ state }) => state === 'running').map(shown);
     },
   };
 }
+
+const shown = ({ instanceId, reservationId }: FakeInstance): RunningInstance => ({ instanceId, reservationId: reservationId ?? null });
 
 async function readInstances(path: string): Promise<readonly FakeInstance[]> {
   const content = await readIfPresent(path, maxBytes);

@@ -17,7 +17,7 @@
 import { randomBytes } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import { listenOn, showAddress } from '../../runtime/ports.ts';
-import type { AgentLog } from '../agent/log.ts';
+import { type ReporterPorts, startBindingReporter } from '../events/binding-reporter.ts';
 import { type ListenAddress, parseListenAddress } from './address.ts';
 import { openFakeHardware } from './fakehw.ts';
 import { createMetadataHttp, type MetadataPorts } from './http.ts';
@@ -68,7 +68,7 @@ export function metadataSettings({
 /** @throws PORT_TAKEN; NOT_FOUND, INVALID_CONFIG for the file of instances */
 export async function openMetadataService(
   { listen, fakehwInstances }: MetadataSettings,
-  { ask, log }: Pick<MetadataPorts, 'ask'> & { readonly log: AgentLog },
+  { ask, report, log }: Pick<MetadataPorts, 'ask' | 'log'> & Pick<ReporterPorts, 'report'>,
 ): Promise<MetadataService> {
   const runtime = await openFakeHardware(fakehwInstances);
   log.warn(
@@ -80,12 +80,15 @@ export async function openMetadataService(
   const server = createMetadataHttp({ runtime, sessions, turns: createInstanceTurns({ steadyMs }), ask, log });
   const at = await listenOn(server, { ...listen, who: 'the metadata service', setBy: 'imds.listen or --imds-listen' });
   log.info({ address: showAddress(at) }, 'the metadata service listens');
+  const reporter = startBindingReporter({ runtime, report, log });
   return {
     addresses: { imds: showAddress(at) },
-    close: () =>
-      new Promise((resolve) => {
+    async close() {
+      await reporter.stop();
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
-      }),
+      });
+    },
   };
 }

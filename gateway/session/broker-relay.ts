@@ -1,6 +1,6 @@
 /**
  * What a machine asks of a broker behind the control plane, and the broker's answer: workload tokens (WID-033, WID-037, WID-038) and
- * secrets (KEY-014, SEC-010, SEC-011). The gateway carries the very bytes both ways: it can read neither what is asked for nor its key, and whose
+ * secrets (KEY-014, SEC-010, SEC-011). So do reports of events and their receipts (SIGN-014). The gateway carries the very bytes both ways: it can read neither what is asked for nor its key, and whose
  * question it is the broker sees from the node's own signature.
  *
  * Beside the frames, not among them: a question waits for no record and no command, and its answer for no window. What a session may
@@ -9,6 +9,7 @@
 import type { ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import type { DescMessage, Message } from '@bufbuild/protobuf';
+import type { EventError } from '../../domain/capacity/binding.ts';
 import type { SecretError } from '../../domain/secrets/errors.ts';
 import type { WorkloadError } from '../../domain/workload/errors.ts';
 import { workloadLimits } from '../../domain/workload/limits.ts';
@@ -18,6 +19,8 @@ import {
   type Bound,
   bounds,
   decodeMessage,
+  EventReceiptSchema,
+  EventReportSchema,
   embeddedMessage,
   encodeMessage,
   envelopeOf,
@@ -41,7 +44,7 @@ export interface AskingSession {
 }
 
 /** The frames that carry a question. */
-export type BrokerFrame = Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' }>;
+export type BrokerFrame = Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' | 'eventReport' }>;
 type QuestionCase = BrokerFrame['case'];
 
 export type BrokerQuestion = BrokerFrame & Pick<ReceivedFrame, 'question'>;
@@ -49,7 +52,7 @@ export type BrokerQuestion = BrokerFrame & Pick<ReceivedFrame, 'question'>;
 /** The frame with the bytes of the question that it carries, if it carries one. */
 export function withQuestion(received: AgentFrame, bytes: Uint8Array): ReceivedFrame {
   const { frame } = received;
-  if (frame.case !== 'workloadTokenRequest' && frame.case !== 'secretRequest') return received;
+  if (frame.case !== 'workloadTokenRequest' && frame.case !== 'secretRequest' && frame.case !== 'eventReport') return received;
   const question = embeddedMessage(bytes, AgentFrameSchema.field[frame.case].number);
   return question === null ? received : { frame, question };
 }
@@ -58,9 +61,10 @@ export const relayLimits = Object.freeze({
   workloadTokenRequest: { perSession: workloadLimits.underWayPerSession, inAll: 256 },
   // A site agent asks for the machines of its whole site.
   secretRequest: { perSession: 64, inAll: 512 },
+  eventReport: { perSession: 4, inAll: 256 },
 });
 
-type Service = 'workloadToken' | 'secret';
+type Service = 'workloadToken' | 'secret' | 'event';
 
 /** How one kind of question travels. */
 interface Relayed {
@@ -75,7 +79,8 @@ interface Relayed {
 }
 
 type Refusal = 'access-denied' | 'unavailable' | 'rate-limited';
-const secretWords: Readonly<Record<Refusal, SecretError>> = {
+/** For what has no word for too much at once. */
+const plainWords: Readonly<Record<Refusal, SecretError & EventError>> = {
   'access-denied': 'access-denied',
   unavailable: 'unavailable',
   'rate-limited': 'unavailable',
@@ -97,7 +102,14 @@ const relayed: Readonly<Record<QuestionCase, Relayed>> = Object.freeze({
     bytesOf: ({ value, question }) => asSent(SecretRequestSchema, { value, question, bound: 'secretRequest' }),
     requestIdOf: (bytes) => decodeMessage(SecretResponseSchema, bytes, 'secretResponse').requestId,
     answerField: ServerFrameSchema.field.secretResponse.number,
-    refuse: (requestId, refusal) => encodeMessage(SecretResponseSchema, { requestId, error: secretWords[refusal] }, 'secretResponse'),
+    refuse: (requestId, refusal) => encodeMessage(SecretResponseSchema, { requestId, error: plainWords[refusal] }, 'secretResponse'),
+  },
+  eventReport: {
+    service: 'event',
+    bytesOf: ({ value, question }) => asSent(EventReportSchema, { value, question, bound: 'eventReport' }),
+    requestIdOf: (bytes) => decodeMessage(EventReceiptSchema, bytes, 'eventReceipt').requestId,
+    answerField: ServerFrameSchema.field.eventReceipt.number,
+    refuse: (requestId, refusal) => encodeMessage(EventReceiptSchema, { requestId, error: plainWords[refusal] }, 'eventReceipt'),
   },
 });
 
@@ -123,8 +135,9 @@ export class BrokerRelay {
   readonly #underWay: Readonly<Record<QuestionCase, Map<AskingSession, number>>> = {
     workloadTokenRequest: new Map(),
     secretRequest: new Map(),
+    eventReport: new Map(),
   };
-  readonly #inAll: Record<QuestionCase, number> = { workloadTokenRequest: 0, secretRequest: 0 };
+  readonly #inAll: Record<QuestionCase, number> = { workloadTokenRequest: 0, secretRequest: 0, eventReport: 0 };
 
   constructor(services: GatewayServices, log: GatewayLog) {
     this.#services = services;

@@ -248,6 +248,7 @@ export class SessionCore {
         return fx.trustRefused(frame.value);
       case 'workloadTokenRequest':
       case 'secretRequest':
+      case 'eventReport':
         return this.#onQuestion({ ...message, frame }, fx);
       case 'hello':
         return this.end('second-hello', fx);

@@ -11,6 +11,7 @@ const echo: Required<GatewayServices> = {
   renew: async (bytes) => bytes,
   workloadToken: async (bytes) => bytes,
   secret: async (bytes) => bytes,
+  event: async (bytes) => bytes,
 };
 
 describe('what an api issues', () => {
@@ -21,7 +22,7 @@ describe('what an api issues', () => {
     },
   };
 
-  for (const name of ['join', 'renew', 'workloadToken', 'secret'] as const)
+  for (const name of ['join', 'renew', 'workloadToken', 'secret', 'event'] as const)
     it(`H-07 WID-036 ${name}: nothing over a restored database or from an old bundle, and again when that is repaired`, async () => {
       const ask: GatewayServices['renew'] | undefined = whileUsable(keys, echo)[name];
       assert.ok(ask);

@@ -138,9 +138,15 @@ describe('parts of the metadata service', () => {
         ],
       });
       const opened = await openFakeHardware(path);
-      assert.deepEqual([await opened.findByAddress(guest), await opened.findByAddress(neighbour)], [{ instanceId: 'i-1' }, null]);
+      assert.deepEqual(
+        [await opened.findByAddress(guest), await opened.findByAddress(neighbour)],
+        [{ instanceId: 'i-1', reservationId: null }, null],
+      );
       await writeFile(path, JSON.stringify({ instances: [{ instanceId: 'i-2', address: neighbour }] }));
-      assert.deepEqual([await opened.findByAddress(guest), await opened.findByAddress(neighbour)], [null, { instanceId: 'i-2' }]);
+      assert.deepEqual(
+        [await opened.findByAddress(guest), await opened.findByAddress(neighbour)],
+        [null, { instanceId: 'i-2', reservationId: null }],
+      );
       await writeFile(path, '{');
       await assert.rejects(opened.findByAddress(guest), refused('INVALID_CONFIG', /is not JSON/, 'instances-file'));
     });

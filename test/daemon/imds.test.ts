@@ -32,14 +32,15 @@ describe('the metadata service of a host', () => {
     runtime = {
       findByAddress: async (address) => {
         const instanceId = holders.get(address);
-        return instanceId === undefined ? null : { instanceId };
+        return instanceId === undefined ? null : { instanceId, reservationId: null };
       },
+      listRunning: async () => [],
     };
     [asked, clock] = [[], 0];
     ask = async ({ instanceId }) => ({ token: `token of ${instanceId}`, expiresAt });
     const silent = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
     server = createMetadataHttp({
-      runtime: { findByAddress: (address) => runtime.findByAddress(address) },
+      runtime: { findByAddress: (address) => runtime.findByAddress(address), listRunning: () => runtime.listRunning() },
       sessions: createSessionTokens({ key: Buffer.alloc(32, 1), steadyMs: () => clock }),
       turns: createInstanceTurns({ steadyMs: () => clock }),
       ask: (order, signal) => {
@@ -105,7 +106,7 @@ describe('the metadata service of a host', () => {
     assert.equal((await tokenOf(guest, '', session)).status, 401, 'the session token was the former instance’s');
     holders.delete(guest);
     assert.equal((await tokenOf(guest, '', session)).status, 403);
-    runtime = { findByAddress: async () => Promise.reject(new Error('the hypervisor is away')) };
+    runtime = { ...runtime, findByAddress: async () => Promise.reject(new Error('the hypervisor is away')) };
     const away = await httpFrom(`${base}/v1/instance`, { from: guest });
     assert.deepEqual([away.status, away.headers['retry-after'], away.text.includes('hypervisor')], [503, '5', false]);
   });

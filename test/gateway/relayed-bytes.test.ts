@@ -61,7 +61,13 @@ describe('the bytes that a gateway relays', () => {
     const listener = createInternalListener({
       tls: { key: api.keyPem, cert: api.chainPem },
       anchors: () => [authorities.internalCa.certificate],
-      services: { join: stub('join'), renew: stub('renew'), secret: stub('secret'), workloadToken: stub('workloadToken') },
+      services: {
+        join: stub('join'),
+        renew: stub('renew'),
+        secret: stub('secret'),
+        workloadToken: stub('workloadToken'),
+        event: stub('event'),
+      },
       log: { info: () => undefined, warn: () => undefined, error: () => undefined },
       now: Date.now,
     });
@@ -122,6 +128,7 @@ describe('the bytes that a gateway relays', () => {
       bound: bounds.workloadTokenRequest,
     },
     { call: 'secret', request: 'secretRequest', response: 'secretResponse', requestId: 7, key: 5, bound: bounds.secretRequest },
+    { call: 'event', request: 'eventReport', response: 'eventReceipt', requestId: 1, key: 2, bound: bounds.eventReport },
   ] as const;
 
   for (const { call, request, response, requestId, key, bound } of questions) {

@@ -124,6 +124,7 @@ describe('the session state machine', () => {
       trustRefused: [{ frame: { case: 'trustRefused', value: { reason: 'no-roots' } } }, ['trustRefused']],
       workloadTokenRequest: [{ frame: { case: 'workloadTokenRequest', value: { requestId: 'r' } } }, ['ask workloadTokenRequest']],
       secretRequest: [{ frame: { case: 'secretRequest', value: { requestId: 'r' } } }, ['ask secretRequest']],
+      eventReport: [{ frame: { case: 'eventReport', value: { requestId: 'r' } } }, ['ask eventReport']],
     };
     for (const [name, [frame, effects]] of Object.entries(uses)) {
       const { core, fx } = opened();

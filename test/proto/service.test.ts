@@ -45,6 +45,7 @@ describe('what the protocol declares', () => {
       '8 trust_refused',
       '9 workload_token_request',
       '10 secret_request',
+      '12 event_report',
     ]);
     assert.deepEqual(casesOf(proto.ServerFrameSchema), [
       '1 welcome',
@@ -58,6 +59,7 @@ describe('what the protocol declares', () => {
       '9 workload_token_response',
       '10 secret_response',
       '11 open_tunnel',
+      '12 event_receipt',
     ]);
     assert.deepEqual(casesOf(proto.TunnelFrameSchema), ['1 opened', '2 data', '3 resize', '4 closed', '5 ticket']);
   });

@@ -8,6 +8,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { Command, CommandAck, CommandProgress, CommandReject, CommandResult } from "./commands_pb.js";
 import type { SecretRequest, SecretResponse } from "./secrets_pb.js";
+import type { EventReceipt, EventReport } from "./events_pb.js";
 import type { DesiredState } from "./desired_state_pb.js";
 import type { OpenTunnel, TunnelFrameSchema } from "./tunnel_pb.js";
 import type { SignedTrustBundle } from "./trust_pb.js";
@@ -108,6 +109,14 @@ export declare type AgentFrame = Message<"bettercompute.agent.v1.AgentFrame"> & 
      */
     value: SecretRequest;
     case: "secretRequest";
+  } | {
+    /**
+     * Something happened on this node.
+     *
+     * @generated from field: bettercompute.agent.v1.EventReport event_report = 12;
+     */
+    value: EventReport;
+    case: "eventReport";
   } | { case: undefined; value?: undefined };
 };
 
@@ -214,6 +223,14 @@ export declare type ServerFrame = Message<"bettercompute.agent.v1.ServerFrame"> 
      */
     value: OpenTunnel;
     case: "openTunnel";
+  } | {
+    /**
+     * Answers a report of an event.
+     *
+     * @generated from field: bettercompute.agent.v1.EventReceipt event_receipt = 12;
+     */
+    value: EventReceipt;
+    case: "eventReceipt";
   } | { case: undefined; value?: undefined };
 };
 

@@ -1,0 +1,1 @@
+export { createEventReport, eventReceipt, type PendingReport, readEventReceipt, verifyEventReport } from './event-report.ts';
