@@ -12,6 +12,7 @@ export * from './gen/bettercompute/agent/v1/session_pb.js';
 export * from './gen/bettercompute/agent/v1/trust_pb.js';
 export * from './gen/bettercompute/agent/v1/tunnel_pb.js';
 export * from './gen/bettercompute/common/v1/common_pb.js';
+export * as driver from './gen/bettercompute/driver/v1/driver_pb.js';
 export * as site from './gen/bettercompute/site/v1/site_pb.js';
 export * from './grpc-message.ts';
 export * from './grpc-text.ts';

@@ -38,7 +38,7 @@ describe('a fleet of daemons on a real gateway', () => {
   const enqueue = (store: MemoryStore, nodeId: string, init: CommandInit & { id: string }): Promise<string> =>
     enqueueSigned(deployment, store, { ...init, nodeId });
 
-  it('TRN-030 ROT-015 ROT-016 ROT-017 ROT-026 every daemon takes the published bundle with its Welcome and reports it; the command behind it runs once', async function () {
+  it('TRN-030 TRN-031 ROT-015 ROT-016 ROT-017 ROT-026 every daemon takes the published bundle with its Welcome and reports it; the command behind it runs once', async function () {
     this.timeout(60_000);
     const store = new MemoryStore();
     await publish(store, { version: 2, roots: [deployment.rootA, deployment.rootB] });

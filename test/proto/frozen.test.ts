@@ -51,7 +51,7 @@ describe('the frozen protocol', function () {
     assert.match(readFileSync(join(projectRoot, 'buf.yaml'), 'utf8'), /breaking:\n {2}use: \[FILE\]/);
   });
 
-  it('TRN-024 TRN-032 generated code that was changed by hand, or is missing a change, fails the check by name', () => {
+  it('TRN-023 TRN-024 TRN-032 generated code that was changed by hand, or is missing a change, fails the check by name', () => {
     const folder = copy();
     assert.deepEqual(run(folder, 'scripts/proto-gen.mjs', '--check').code, 0);
     appendFileSync(join(folder, 'proto/gen/bettercompute/agent/v1/session_pb.js'), '// by hand\n');

@@ -12,7 +12,9 @@ type Generated = DescMessage | DescEnum | DescService;
 const isGenerated = (value: unknown): value is Generated =>
   typeof value === 'object' && value !== null && 'kind' in value && ['message', 'enum', 'service'].includes(String(value.kind));
 
-const generated = [...Object.values<unknown>(proto), ...Object.values<unknown>(proto.site)].filter(isGenerated);
+const generated = [...Object.values<unknown>(proto), ...Object.values<unknown>(proto.site), ...Object.values<unknown>(proto.driver)].filter(
+  isGenerated,
+);
 const messages = generated.filter((type) => type.kind === 'message');
 
 describe('what the protocol declares', () => {
@@ -62,6 +64,14 @@ describe('what the protocol declares', () => {
       '12 event_receipt',
     ]);
     assert.deepEqual(casesOf(proto.TunnelFrameSchema), ['1 opened', '2 data', '3 resize', '4 closed', '5 ticket']);
+  });
+
+  it('TRN-035 has the packages of site agents and of drivers as namespaces of their own', () => {
+    const packagesOf = (namespace: Record<string, unknown>): string[] => [
+      ...new Set(Object.values(namespace).flatMap((value) => (isGenerated(value) ? [value.file.proto.package] : []))),
+    ];
+    assert.deepEqual(packagesOf(proto.site), ['bettercompute.site.v1']);
+    assert.deepEqual(packagesOf(proto.driver), ['bettercompute.driver.v1']);
   });
 
   it('TRN-036 has every message in its registry, by its type name', () => {
