@@ -9,7 +9,7 @@ import type { Log } from '../runtime/log.ts';
 import { readSetLag } from '../services/approver-lag.ts';
 import * as reads from '../services/operator-reads.ts';
 import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
-import { listWaitingCommands } from '../services/stuck.ts';
+import { listOpenBatches, listWaitingCommands } from '../services/stuck.ts';
 import { createJoinToken } from '../services/tokens.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import * as workloadKeys from '../services/workload-keys.ts';
@@ -61,6 +61,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       getNode: (nodeId) => reads.getNode(db, nodeId, now()),
       getCommands: (id, { limit, principal: { tenants } }) => reads.getCommands(db, id, { limit, tenants }),
       listWaitingCommands: (page) => listWaitingCommands(db, { ...page, now: now() }),
+      listOpenBatches: (limit) => listOpenBatches(db, limit),
       listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
       readSetLag: () => readSetLag(db),
       getTrust: () => reads.getTrust(db, now()),

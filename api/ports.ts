@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
-import type { WaitingCommand } from '../services/stuck.ts';
+import type { OpenBatch, WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
 import type { OperatorMachines } from './metal-ports.ts';
@@ -20,6 +20,8 @@ export interface OperatorReads {
   /** Of the tenants that the caller acts for; those of others are not there. */
   getCommands(id: string, options: { limit: number; principal: Principal }): Promise<CommandView[]>;
   listWaitingCommands(page: { olderThanMs: number; limit: number }): Promise<WaitingCommand[]>;
+  /** Batches that still need a workflow. */
+  listOpenBatches(limit: number): Promise<OpenBatch[]>;
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
   /** Which nodes enforce another approver set than the published one. */
   readSetLag(): Promise<SetLagView | null>;
@@ -73,6 +75,8 @@ export interface OperatorWorkflows {
   startReboots(input: RebootRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */
   listStuck(): Promise<StuckItem[]>;
+  /** Of these batches, the ones that no workflow watches. */
+  listUnwatched(batches: readonly OpenBatch[]): Promise<StuckItem[]>;
 }
 
 export interface CommandsRequest {

@@ -49,6 +49,28 @@ export function stuckApproverSet(lag: SetLagView | null): StuckItem | null {
   };
 }
 
+export interface UnwatchedBatch {
+  readonly id: string;
+  /** When its last run ended, else when the batch was made. */
+  readonly since: number;
+  /** How the last run of its workflow ended, as Temporal calls it; null: there is none. */
+  readonly ended: string | null;
+  /** Why, where it failed. */
+  readonly failure: string | null;
+}
+
+/** An open batch that no workflow watches: nobody else would say why its release was refused, or that its workflow was taken away. */
+export const stuckBatch = ({ id, since, ended, failure }: UnwatchedBatch): StuckItem => ({
+  kind: 'workflow',
+  subject: `batch/${id}`,
+  since,
+  waitsFor:
+    ended === null
+      ? 'a workflow: none was started for this batch'
+      : `a workflow: its last one ended as ${ended}${failure === null ? '' : ` (${failure})`}`,
+  help: `bc-reconcile-batches starts one within a minute; if it fails again: better-compute batch show ${id}, then better-compute batch cancel ${id} --reason <why>`,
+});
+
 export interface WorkflowFacts {
   readonly workflowId: string;
   readonly type: string;

@@ -9,6 +9,8 @@ import { type RunCommandInput, staticSummary as runSummary } from '../workflows/
 import { staticSummary as credentialSummary, type SetNodeCredentialInput } from '../workflows/set-node-credential/messages.ts';
 import type { OperatorWorkflows } from './ports.ts';
 import { createStartWorkflow } from './start-workflow.ts';
+import { listUnwatchedBatches } from './stuck-batches.ts';
+import { listStoppedSchedules } from './stuck-schedules.ts';
 import { listStuckWorkflows } from './stuck-workflows.ts';
 import { calling } from './temporal-errors.ts';
 
@@ -48,6 +50,11 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
       };
       return start('rebootNodes', { workflowId: workflowIds.rebootNodes(unique), input, summary: rebootSummary });
     },
-    listStuck: () => calling('the list of workflows', async () => listStuckWorkflows(await client(), now())),
+    listUnwatched: (batches) => calling('the batches', async () => listUnwatchedBatches(await client(), batches, now())),
+    listStuck: () =>
+      calling('the list of workflows', async () => {
+        const lists = [listStuckWorkflows(await client(), now()), listStoppedSchedules(await client())];
+        return (await Promise.all(lists)).flat();
+      }),
   };
 }

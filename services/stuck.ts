@@ -1,4 +1,4 @@
-/** What waits in the logs: commands older than some age that have not ended, with the node they wait for. */
+/** What waits in the logs: commands older than some age that have not ended, with the node they wait for; and batches that are open. */
 import { isConnected } from '../domain/session/presence.ts';
 import { type Executor, instant } from '../drizzle/client.ts';
 
@@ -69,3 +69,17 @@ function sessionOf({ openSession, lastSeenAt }: Row, now: number): WaitingComman
   if (openSession !== true || lastSeenAt === null) return 'none';
   return isConnected({ endedAt: null, lastSeenAt }, now) ? 'connected' : 'silent';
 }
+
+export interface OpenBatch {
+  readonly id: string;
+  readonly createdAt: number;
+}
+
+const open = {
+  name: 'stuck-batches',
+  text: `select id, created_at as "createdAt" from command_batches
+         where closed_at is null and state in ('pending', 'approved') order by created_at desc, id limit $1`,
+};
+
+/** Batches that still need a workflow, the newest first: what is shown of many is what somebody has just done. */
+export const listOpenBatches = (db: Executor, limit: number): Promise<OpenBatch[]> => db.query<OpenBatch>(open, [limit]);

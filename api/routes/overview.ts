@@ -6,6 +6,8 @@ import { type StuckItem, stuckApproverSet, stuckCommand, stuckNode } from '../st
 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
+/** Each costs a question to Temporal. */
+const batchesLookedAt = 50;
 
 export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPorts): Route[] => [
   route({
@@ -15,8 +17,9 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     query: limited,
     answer: stuck,
     handle: async ({ query: { limit } }) => {
+      const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
       const [fromTemporal, commands, nodes, setLag] = await Promise.all([
-        workflows.listStuck().catch(temporalIsSilent),
+        Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
         reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
         reads.listAbsentNodes(limit),
         reads.readSetLag(),

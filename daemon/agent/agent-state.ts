@@ -184,11 +184,14 @@ export class AgentState {
     try {
       await this.journal.received(accepted);
       if (claim !== null) await keepClaim(this.#ports.quorum, claim);
+      this.clock.proves(command.issuedAtMs);
+      // Such a command may end this run, and with it what is only remembered: a gateway that then turned the time back could use
+      // approvals that have ended.
+      if (claim !== null) await this.keepTime();
     } catch (error) {
       this.#journalFailed(error);
       throw error;
     }
-    this.clock.proves(command.issuedAtMs);
     this.log.info({ commandId: id, kind, seq: seq.toString() }, 'command accepted');
     this.#ports.status.update({ lastCommand: { id, kind, state: 'accepted', atMs: this.clock.now() } });
     acknowledge();
@@ -251,10 +254,15 @@ export class AgentState {
     const now = this.clock.steadyMs();
     if (now - this.#compactedAtSteadyMs < compactEveryMs) return;
     this.#compactedAtSteadyMs = now;
+    await this.keepTime();
     const { floorMs } = this.clock;
-    await this.marks.raise({ timeFloorMs: floorMs });
     await this.journal.compact(floorMs);
     await this.#ports.quorum.leaves.prune(floorMs);
+  }
+
+  /** What is proven about the time, durable: at the end of a run too, which a minute of it may not outlive. */
+  keepTime(): Promise<void> {
+    return this.marks.raise({ timeFloorMs: this.clock.floorMs });
   }
 
   #journalFailed(error: unknown): void {

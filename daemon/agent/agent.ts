@@ -73,6 +73,8 @@ export function startAgent(options: AgentOptions): Agent {
       state.tunnels?.closeAll('stopping');
       link.stop();
       await ended;
+      // A disk that fails here loses a minute at most; the end goes on.
+      await state.keepTime().catch((error: unknown) => options.log.error({ err: error }, 'what is proven about the time was not kept'));
     },
   };
 }

@@ -69,6 +69,7 @@ export async function startBatchApi(
         remembered.rebootsAsked.push(input);
         return { workflowId: `reboot/${input.unique}`, runId: 'r' };
       },
+      listUnwatched: async () => [],
       listStuck: async () => [],
     },
     batchWorkflows: {

@@ -1,6 +1,6 @@
 /** The words of the stuck list, from facts to help. */
 import assert from 'node:assert/strict';
-import { stuckApproverSet, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
+import { stuckApproverSet, stuckBatch, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
 import { now } from './support.ts';
 
 const quiet: WorkflowFacts = {
@@ -111,4 +111,19 @@ it('LAG-011 no approver set is waited for where none is published, or nobody lag
   const lag = { connected: 3, behind: 1, sample: [{ nodeId: 'n1', epoch: 2 }], epoch: 4, isPublished: true };
   assert.equal(stuckApproverSet(lag)?.subject, '1 of 3 connected node(s)');
   for (const none of [null, { ...lag, behind: 0 }, { ...lag, isPublished: false }]) assert.equal(stuckApproverSet(none), null);
+});
+
+describe('a batch that no workflow watches', () => {
+  const gone = { id: 'b-1', since: now, ended: 'TERMINATED', failure: null };
+
+  it('says how its last workflow ended, why, and what helps', () => {
+    assert.equal(stuckBatch(gone).waitsFor, 'a workflow: its last one ended as TERMINATED');
+    const failed = stuckBatch({ ...gone, ended: 'FAILED', failure: 'held command c-1 is not the leaf that its proof is of' });
+    assert.deepEqual(
+      [failed.subject, failed.since, failed.waitsFor],
+      ['batch/b-1', now, 'a workflow: its last one ended as FAILED (held command c-1 is not the leaf that its proof is of)'],
+    );
+    assert.match(failed.help, /^bc-reconcile-batches starts one within a minute; if it fails again: better-compute batch show b-1,/);
+    assert.match(stuckBatch({ ...gone, ended: null }).waitsFor, /none was started/);
+  });
 });

@@ -131,6 +131,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         const found = deployment.commands.filter((command) => command.id === id || command.id.startsWith(`${id}/`));
         return orNotFound(found.length === 0 ? null : found, `no command is called ${id}`);
       },
+      listOpenBatches: async () => [],
       listWaitingCommands: async ({ limit }) => deployment.waiting.slice(0, limit),
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
       readSetLag: async () => deployment.setLag,
@@ -176,6 +177,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         deployment.rebootsAsked.push(input);
         return { workflowId: `reboot/${input.unique}`, runId: 'run-4' };
       },
+      listUnwatched: async () => [],
       listStuck: async () => {
         if (deployment.stuckWorkflows instanceof Error) throw deployment.stuckWorkflows;
         return deployment.stuckWorkflows;

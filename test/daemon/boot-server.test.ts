@@ -6,8 +6,10 @@ import { join } from 'node:path';
 import { parseBootCmdline } from '../../domain/metal/cmdline.ts';
 import { parsePinsFile } from '../../pki/enroll/index.ts';
 import { verifyEnvelope } from '../../pki/envelope/index.ts';
+import { approverSetDigest } from '../../pki/trust/index.ts';
 import { parseCertificate, verifyChain } from '../../pki/x509/index.ts';
 import { decodeMessage, site } from '../../proto/index.ts';
+import { createApprover, quorumOfApprovers } from '../harness/approvers.ts';
 import { createDeployment, type TestDeployment } from '../harness/deployment.ts';
 import { removeScratchFolders } from '../harness/scratch.ts';
 import {
@@ -68,6 +70,16 @@ describe('the boot server', () => {
       assert.deepEqual(stage.asked, [
         { ref: `secret://run/${runId}/boot/entry-1`, workflowId: `machine/machine-1/provision/${runId}`, stepId: '' },
       ]);
+    });
+
+    it('PIN-001 BAT-030 pins the ramdisk to the approvers that this agent enforces, so that a new boot knows them', async () => {
+      const fields = quorumOfApprovers({ approvers: [createApprover(), createApprover()] });
+      stage.state.identity = { quorum: { kind: 'held', fields, epoch: 1 } };
+      const server = await stage.start();
+      await prepare(server);
+      const script = await scriptOf(server, '52-54-00-00-00-01.ipxe');
+      const { pins } = parseBootCmdline(/^kernel .* initrd=initramfs (.*) \|\| goto again$/m.exec(script)?.[1] ?? '');
+      assert.equal(parsePinsFile(Buffer.from(pins, 'base64url').toString()).approverSetSha256, approverSetDigest(fields));
     });
 
     it('M6 answers after a restart as before it, and makes the machine wait while the token cannot be had', async () => {

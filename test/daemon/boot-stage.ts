@@ -9,6 +9,7 @@ import { encodeAssertRequest } from '../../daemon/site/boot/assert-request.ts';
 import { createBootHandlers } from '../../daemon/site/boot/handlers.ts';
 import { type BootServer, createBootServer } from '../../daemon/site/boot/server.ts';
 import { type BootConfig, siteSection } from '../../daemon/site/config.ts';
+import type { Identity } from '../../daemon/state/identity.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { site } from '../../proto/index.ts';
 import { joinedNode, type TestDeployment } from '../harness/deployment.ts';
@@ -47,11 +48,11 @@ export async function bootStage(
     log.push(line);
     onLog(line);
   };
-  const state = { now: 1_800_000_000_000, secret: token as Uint8Array | null };
+  const state = { now: 1_800_000_000_000, secret: token as Uint8Array | null, identity: {} as Partial<Identity> };
   const asked: (SecretBinding & { ref: string })[] = [];
   const refusals: string[] = [];
   const agent = {
-    stored: () => stored,
+    stored: () => ({ ...stored, identity: { ...stored.identity, ...state.identity } }),
     now: () => state.now,
     refused: (reason: string) => void refusals.push(reason),
     secrets: {

@@ -11,7 +11,7 @@ import { neverCrash } from '../../daemon/state/crash-points.ts';
 import { saveIdentity } from '../../daemon/state/identity.ts';
 import { day } from '../../domain/time.ts';
 import { type Command, CommandRejectReason } from '../../proto/index.ts';
-import { startMember } from '../fakes/fleet.ts';
+import { memoryMarks, startMember } from '../fakes/fleet.ts';
 import { joinedNode, type NodeInit, signedTrust, type TestDeployment, type TrustInit } from '../harness/deployment.ts';
 import { type FakeGateway, type FakeSession, startFakeGateway } from '../harness/fake-gateway.ts';
 import { scratchFolder } from '../harness/scratch.ts';
@@ -54,10 +54,10 @@ type StartDaemon = (gatewayUrl: string, log: AgentLog) => Promise<{ stop(): Prom
 
 export async function startFleetMachine(deployment: TestDeployment, init: MachineInit = {}): Promise<QuorumMachine> {
   let kept: Awaited<ReturnType<typeof joinedNode>> | undefined;
-  const quorumStores = memoryQuorumStores();
+  const [quorumStores, marks] = [memoryQuorumStores(), memoryMarks()];
   return startMachine(deployment, false, async (gatewayUrl, log) => {
     kept ??= await joinedNode(deployment, { ...init, gatewayUrl });
-    const member = startMember({ identity: kept, limits: quickBackoff, log, quorumStores });
+    const member = startMember({ identity: kept, limits: quickBackoff, log, quorumStores, marks });
     const stop = async (): Promise<void> => {
       kept = member.identity();
       await member.stop();

@@ -159,6 +159,17 @@ export const scenarios: readonly Scenario[] = [
     },
   },
   {
+    title: 'DMN-009 FRM-010 what a destructive command proved about the time outlives a restart, however far back the gateway then goes',
+    async play({ cast, machine, accepts, refuses }) {
+      const soon = Date.now() + 10_000;
+      const ended = await cast.batch({ batchId: 'ended', notAfterMs: soon });
+      await accepts(await cast.member(await cast.batch(), { issuedAtMs: soon + 10_000, expiresAtMs: soon + hour }));
+      await machine.restart();
+      await machine.moveServerTime(-2 * hour);
+      await refuses(await cast.member(ended, { expiresAtMs: soon + hour }), 'approval-expired', /the approval ended at/);
+    },
+  },
+  {
     title: 'QUO-005 DMN-010 a proof is of the command’s own leaf, or it proves nothing',
     async play({ cast, accepts, refuses }) {
       const batch = await cast.batch({ leaves: [reboot('node-1'), ...others(2)] });

@@ -49,6 +49,8 @@ export interface MemberOptions {
   readonly dialWithinMs?: number;
   /** What it used up of a quorum; memory by itself. */
   readonly quorumStores?: QuorumStores;
+  /** What only goes up, over restarts; memory by itself. */
+  readonly marks?: MarksStore;
   /** The approver set it holds from the start; its identity's without (DMN-002). */
   readonly quorum?: QuorumFields;
   /** The only first approver set it takes; its identity's without. */
@@ -78,7 +80,7 @@ const memoryStorage: JournalStorage = {
   close: async () => undefined,
 };
 
-function memoryMarks(): MarksStore {
+export function memoryMarks(): MarksStore {
   let current: Marks = { epoch: 0n, timeFloorMs: 0 };
   return {
     get current() {
@@ -121,21 +123,21 @@ const holding = ({ identity, key }: StoredIdentity, quorum: QuorumFields | undef
     : { key, identity: { ...identity, quorum: { kind: 'held', fields: quorum, epoch: Number(quorum.approverSetEpoch) } } };
 
 export function startMember(options: MemberOptions): Member {
-  const { identity: stored, log = silent, random = Math.random } = options;
+  const { identity: stored, log = silent, random = Math.random, marks = memoryMarks() } = options;
   const source = options.source ?? { wallMs: Date.now, steadyMs: () => performance.now() };
   const effects = new Map<string, number>();
   let status: Partial<StatusContent> = {};
   const sink: StatusSink = { update: (change) => void (status = { ...status, ...change }), flush: async () => undefined };
   const identity = createIdentityStore(holding(stored, options.quorum), async () => undefined);
   const spec = memorySpec();
-  const clock = createServerClock(source, 0);
+  const clock = createServerClock(source, marks.current.timeFloorMs);
   const access = () => (spec.current === undefined ? undefined : decodeSpec(spec.current.spec).access);
   const around = { nodeId: () => stored.identity.nodeId, access, clock, log };
   const agent = startAgent({
     identity,
     log,
     random,
-    marks: memoryMarks(),
+    marks,
     spec,
     ...(options.tunnels === undefined ? {} : { tunnels: new TunnelHost({ ...around, ...options.tunnels }) }),
     status: sink,

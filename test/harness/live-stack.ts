@@ -12,6 +12,7 @@ import type { RotationPort } from '../../cli/rotation-port.ts';
 import { createSettings } from '../../cli/settings.ts';
 import { connectTemporal } from '../../cli/temporal.ts';
 import { createRotationPort } from '../../cli/temporal-rotation.ts';
+import { getIdentity, saveIdentity } from '../../daemon/state/identity.ts';
 import { findStatus } from '../../daemon/state/status-file.ts';
 import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { demonstrationTimesName } from '../../runtime/config.ts';
@@ -65,6 +66,8 @@ export interface LiveStack {
   /** The Temporal CLI with the stack's own profile. */
   temporal(...args: string[]): Promise<Answer>;
   betterCompute(...args: string[]): Promise<Answer>;
+  /** The same with more environment. */
+  betterComputeWith(env: NodeJS.ProcessEnv, ...args: string[]): Promise<Answer>;
   daemon(name: string): LiveDaemon;
   stop(): Promise<void>;
 }
@@ -81,6 +84,10 @@ export interface LiveDaemon {
   kill(): Promise<void>;
   stop(): Promise<void>;
   untilConnected(): Promise<void>;
+  /** From its next start on, it dials this gateway. */
+  dial(gatewayUrl: string): Promise<void>;
+  /** What all its runs have said so far. */
+  log(): string;
   /** Units that systemctl was told to restart, in order: the effects of service.restart on this machine. */
   effects(): string[];
 }
@@ -90,10 +97,12 @@ const up = /^the next rotation, in any of these ways:/;
 /** Units that a test's commands may restart. */
 const allowedUnits = Array.from({ length: 2_000 }, (_, i) => `work-${i + 1}.service`);
 
-export async function startLiveStack(times: Times): Promise<LiveStack> {
+/** @param more environment of the program */
+export async function startLiveStack(times: Times, more: NodeJS.ProcessEnv = {}): Promise<LiveStack> {
   const home = stateFolder();
   const base = {
     ...freePorts,
+    ...more,
     BETTER_COMPUTE_HOME: home,
     [demonstrationTimesName]: `yes-for-demonstrations-only:${times.overlapMs},${times.marginMs},${times.workerLifetimeMs}`,
   };
@@ -131,7 +140,8 @@ export async function startLiveStack(times: Times): Promise<LiveStack> {
         await program.untilSaid(up, upWithinMs);
       },
       temporal: (...args) => answerOf(cli, args, { TEMPORAL_CONFIG_FILE: join(home, 'temporal.toml') }),
-      betterCompute: (...args) => answerOf(process.execPath, ['scripts/run.mjs', 'cli/main', ...args], { BETTER_COMPUTE_HOME: home }),
+      betterCompute: (...args) => runOurs(args, { BETTER_COMPUTE_HOME: home }),
+      betterComputeWith: (env, ...args) => runOurs(args, { BETTER_COMPUTE_HOME: home, ...env }),
       daemon: (name) => {
         const known = daemons.get(name) ?? newDaemon({ name, home, api, overlapMs: times.overlapMs });
         daemons.set(name, known);
@@ -192,6 +202,9 @@ function answerOf(command: string, args: readonly string[], env: NodeJS.ProcessE
   });
 }
 
+const runOurs = (args: readonly string[], env: NodeJS.ProcessEnv): Promise<Answer> =>
+  answerOf(process.execPath, ['scripts/run.mjs', 'cli/main', ...args], env);
+
 interface NewDaemon {
   readonly name: string;
   readonly home: string;
@@ -205,6 +218,7 @@ function newDaemon({ name, home, api, overlapMs }: NewDaemon): LiveDaemon {
   writeFileSync(join(folder, 'config.json'), JSON.stringify({ restartableUnits: allowedUnits }), { mode: 0o600 });
   const machine = newMachine(join(home, 'machines', name));
   let running: Bcd | undefined;
+  let said = '';
   const joinWith = async (joinString: string, ...flags: string[]): Promise<Answer> => {
     const end = await startBcd(['join', '-', '--data-dir', folder, ...flags], { input: joinString }).ended;
     return { code: end.code ?? 1, out: end.stdout, err: end.stderr };
@@ -217,6 +231,7 @@ function newDaemon({ name, home, api, overlapMs }: NewDaemon): LiveDaemon {
   const end = async (signal: NodeJS.Signals): Promise<void> => {
     running?.child.kill('SIGCONT');
     await running?.stop(signal);
+    said += running?.log() ?? '';
     running = undefined;
   };
   const untilConnected = async (): Promise<void> => {
@@ -251,6 +266,11 @@ function newDaemon({ name, home, api, overlapMs }: NewDaemon): LiveDaemon {
     signal: (signal) => void running?.child.kill(signal),
     kill: () => end('SIGKILL'),
     stop: () => end('SIGTERM'),
+    log: () => said + (running?.log() ?? ''),
+    async dial(gatewayUrl) {
+      const { identity, key } = await getIdentity(folder);
+      await saveIdentity(folder, { key, identity: { ...identity, gatewayUrl } });
+    },
     effects: machine.effects,
   };
 }

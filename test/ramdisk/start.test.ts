@@ -14,12 +14,20 @@ import { getIdentity } from '../../daemon/state/identity.ts';
 import type { BootCmdline } from '../../domain/metal/cmdline.ts';
 import { day, second } from '../../domain/time.ts';
 import { encodePinsFile } from '../../pki/enroll/index.ts';
+import { approverSetDigest, type QuorumFields } from '../../pki/trust/index.ts';
 import { CommandOutcome } from '../../proto/index.ts';
-import { grantJoin, joinRequestsOf } from '../daemon/join-stage.ts';
-import { commandOf, createDeployment, joinBundleOf, sha256, type TestDeployment } from '../harness/deployment.ts';
+import { grantJoin, joinRequestsOf, type Lie } from '../daemon/join-stage.ts';
+import { createApprover, quorumOfApprovers } from '../harness/approvers.ts';
+import { commandOf, createDeployment, joinBundleOf, sha256, type TestDeployment, trustMessage } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type FakeGateway, type FakeSession, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+
+const trustWith = ({ rootA }: TestDeployment, quorum?: QuorumFields) => ({
+  version: 3,
+  roots: [rootA],
+  ...(quorum === undefined ? {} : { quorum }),
+});
 
 describe('bcd ramdisk', () => {
   let deployment: TestDeployment;
@@ -27,13 +35,14 @@ describe('bcd ramdisk', () => {
   let site: Server;
   let asked: ReturnType<typeof parseAssertRequest>[];
   let refuse: number | null;
+  let granted: Lie['granted'];
   let root: string;
   let disks: string;
   const running: { stop(): Promise<void> }[] = [];
 
   beforeEach(async () => {
     deployment = await createDeployment();
-    refuse = null;
+    [refuse, granted] = [null, {}];
     asked = [];
     gateway = await startFakeGateway({
       deployment,
@@ -41,7 +50,7 @@ describe('bcd ramdisk', () => {
       onJoin: () => {
         const request = joinRequestsOf(gateway).at(-1);
         assert.ok(request);
-        return grantJoin(deployment, request, { granted: { generation: 4n } });
+        return grantJoin(deployment, request, { granted: { generation: 4n, ...granted } });
       },
     });
     site = createServer((request, response) => {
@@ -60,6 +69,7 @@ describe('bcd ramdisk', () => {
     root = scratchFolder();
     disks = scratchFolder();
     writeFileSync(join(disks, 'machine.json'), JSON.stringify({ systemUuid: 'uuid-1', systemSerial: 'S-1' }));
+    writeFileSync(join(disks, 'vda.img'), Buffer.alloc(1024 * 1024, 7));
     writeFileSync(join(disks, 'vda.json'), JSON.stringify({ serial: 'A', sizeBytes: 1024 * 1024 }));
   });
   afterEach(async () => {
@@ -126,6 +136,25 @@ describe('bcd ramdisk', () => {
     const session = await gateway.nextSession();
     assert.equal(session.hello?.role, 'ramdisk');
     assert.deepEqual(session.hello?.capabilities, ['boot.kexec', 'deploy.image', 'diag.dcgm', 'diag.disks', 'disk.wipe']);
+  });
+
+  it('PIN-007 PIN-008 PIN-015 BAT-030 pinned by its line, it wipes nothing for a control plane that hands it no approvers, or its own', async () => {
+    const [anna, ben, own] = [createApprover(), createApprover(), createApprover()];
+    const quorum = quorumOfApprovers({ approvers: [anna, ben] });
+    const pins = { ...joinBundleOf(deployment, gateway.url), approverSetSha256: approverSetDigest(quorum) };
+    const line = { pins: Buffer.from(encodePinsFile(pins)).toString('base64url') };
+    const theirs = quorumOfApprovers({ approvers: [own], approverThreshold: 1 });
+    const before = readFileSync(join(disks, 'vda.img'));
+    const answers = [undefined, theirs, quorum].map((set) => trustMessage(deployment, trustWith(deployment, set)));
+    for (const [n, verdict] of [/^awaiting-pinned-set: /, /^awaiting-pinned-set: /, /^unbatched-limit: /].entries()) {
+      granted = { trust: answers[n] as never };
+      const daemon = await start({ ...line, bootNonce: `0${n + 1}`.repeat(16), entryId: `entry-${n}` });
+      const session = await gateway.nextSession();
+      await deliver(session, { id: `run/wipe.${n}`, kind: 'disk.wipe' });
+      assert.match((await session.take('commandReject')).detail, verdict);
+      await daemon.stop();
+    }
+    assert.deepEqual(readFileSync(join(disks, 'vda.img')), before);
   });
 
   it('says the site agent’s own words when it does not vouch for the machine', async () => {

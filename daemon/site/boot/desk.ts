@@ -7,6 +7,7 @@
 import { ControlError, codeOf, isControlError } from '../../../domain/errors.ts';
 import { encodeBootCmdline } from '../../../domain/metal/cmdline.ts';
 import { encodePinsFile } from '../../../pki/enroll/index.ts';
+import { pinForOthers } from '../../quorum/held-quorum.ts';
 import { reasonOf } from '../../reason.ts';
 import type { Identity } from '../../state/identity.ts';
 import { type Asked, answerFor, type BootAnswer } from './answers.ts';
@@ -109,15 +110,16 @@ function cmdlineOf(ports: BootPorts, { nodeId, entry, token, macAddress }: Cmdli
   return encodeBootCmdline(facts, `${ports.config.kernelArgs} ${entry.kernelArgs}`);
 }
 
-/** The machine believes whom this agent believes. Without the spaces that people like: a kernel's line is short. */
-function pinsOf({ trustDomain, gatewayUrl, gatewayServerName, servingCaPin, joinKey, approverSetPin }: Identity): string {
+/** The machine believes whom this agent believes, its approvers too. Without the spaces that people like: a kernel's line is short. */
+function pinsOf({ trustDomain, gatewayUrl, gatewayServerName, servingCaPin, joinKey, quorum, approverSetPin }: Identity): string {
+  const pin = pinForOthers(quorum, approverSetPin);
   const pins = {
     trustDomain,
     gateway: gatewayUrl,
     servingCaPin,
     joinKey,
     ...(gatewayServerName === null ? {} : { serverName: gatewayServerName }),
-    ...(approverSetPin === null ? {} : { approverSetSha256: approverSetPin }),
+    ...(pin === null ? {} : { approverSetSha256: pin }),
   };
   return JSON.stringify(JSON.parse(encodePinsFile(pins)));
 }
