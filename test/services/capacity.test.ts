@@ -185,6 +185,27 @@ describe('reservations of a node', () => {
     assert.deepEqual([await state(), await placed()], ['pending', false]);
   });
 
+  it('SIGN-014 a certificate that ends or is revoked between the check and the write writes nothing', async () => {
+    const activation = { reservationId, allocationId, nodeId: host.id, evidence: await evidenceOf() };
+    const changes = [
+      'revoked_at = clock_timestamp()',
+      'revoked_at = null, not_after = clock_timestamp()',
+      'not_after = $2, generation = generation + 1',
+    ];
+    for (const change of changes) {
+      const values = change.includes('$2') ? [host.id, new Date(Date.now() + day)] : [host.id];
+      await used.db.query({ text: `update node_certs set ${change} where node_id = $1` }, values);
+      await assert.rejects(
+        activateReservation(used.db, activation, Date.now()),
+        refused('CONFLICT', /the certificate changed/, 'reservation-changed'),
+        change,
+      );
+    }
+    assert.equal(await state(), 'pending');
+    await used.db.query({ text: 'update node_certs set generation = generation - 1 where node_id = $1' }, [host.id]);
+    assert.equal(await activateReservation(used.db, activation, Date.now()), 'bound');
+  });
+
   async function evidenceOf() {
     const { body, signature } = await reportBy(host.key);
     const statement = { trustDomain, nodeId: host.id, reservationId, allocationId };
