@@ -2,7 +2,7 @@
  * A batch of 50,000 operations: its tree with every proof, against bare hashing of the same bytes to digests; and a machine's verdict on
  * one command of it, against the raw ECDSA verifications and hashes that it needs.
  */
-import { createHash, generateKeyPairSync, hash } from 'node:crypto';
+import { generateKeyPairSync } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { approvalParts } from '../../pki/quorum/approval.ts';
 import {
@@ -20,6 +20,7 @@ import { kidOf, publicKeyOf, signerFromPrivateKey } from '../../pki/x509/index.t
 import { verifyRaw } from '../../pki/x509/signature.ts';
 import { BatchApprovalSchema, BatchProofSchema, decodeMessage, signingInput } from '../../proto/index.ts';
 import type { Figure } from './main.ts';
+import { bareHashing, digest, leafInput, pairOfHashes, rebootsOfAll } from './scope-leaves.ts';
 import { inTurns } from './turns.ts';
 
 const treeGoal = 2;
@@ -27,30 +28,9 @@ const verdictGoal = 1.3;
 const batchId = 'bat_bench';
 const trustDomain = 'bench.example';
 
-const lengthPrefixed = (bytes: Uint8Array): Buffer => {
-  const length = Buffer.alloc(4);
-  length.writeUInt32BE(bytes.length);
-  return Buffer.concat([length, bytes]);
-};
-
-/** Digests as bytes, as a tree needs them. */
-const digest = (input: Uint8Array): unknown => hash('sha256', input, 'buffer');
-
-const inputOf = ({ subject, kind, payloadSha256 }: ScopeLeaf): Buffer =>
-  Buffer.concat([Buffer.from([0]), ...[Buffer.from(batchId), Buffer.from(subject), Buffer.from(kind), payloadSha256].map(lengthPrefixed)]);
-
 export async function figure(): Promise<Figure> {
-  const leaves = Array.from({ length: maxLeaves }, (_, i) => ({
-    subject: `node-${i}`,
-    kind: 'node.reboot',
-    payloadSha256: createHash('sha256').update(String(i)).digest(),
-  }));
-  const inputs = leaves.map(inputOf);
-  const pair = Buffer.alloc(65, 1);
-  const bare = (): void => {
-    for (const input of inputs) digest(input);
-    for (let i = 1; i < maxLeaves; i += 1) digest(pair);
-  };
+  const leaves = rebootsOfAll();
+  const bare = bareHashing(batchId, leaves);
   const ours = (): void => {
     const scope = createScope(batchId, leaves);
     for (let i = 0; i < scope.size; i += 1) scope.proofOf(i);
@@ -96,15 +76,14 @@ async function measureVerdict(leaves: readonly ScopeLeaf[]): ReturnType<typeof i
   const proof = decodeMessage(BatchProofSchema, encodeProof(path), 'batchApproval');
   const input = signingInput('batch-approval', approvalParts(facts));
   const keys = signers.map(({ spki }) => publicKeyOf(spki));
-  const leafInput = inputOf(leaf);
-  const pair = Buffer.alloc(65, 1);
+  const hashed = leafInput(batchId, leaf);
   return inTurns({
     ours: () => {
       if (!verifyQuorum({ quorum, batchId, leaf, approval, proof, trustDomain, now }).ok) throw new Error('the approval holds');
     },
     bare: () => {
-      digest(leafInput);
-      for (const _ of path.siblings) digest(pair);
+      digest(hashed);
+      for (const _ of path.siblings) digest(pairOfHashes);
       signatures.forEach(({ sig }, at) => verifyRaw(keys[at] as (typeof keys)[number], input, sig));
     },
     perRound: 300,

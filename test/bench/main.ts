@@ -35,6 +35,7 @@ const figures: Readonly<Record<string, string>> = Object.freeze({
   ssh: 'SSH certificates a second, of raw Ed25519 sign and verify (goal: at least)',
   jwt: 'tokens made and verified a second, of raw sign and verify (goal: at least)',
   batch: 'time of a scope of 50,000 with all proofs, of bare hashing; and of a machine’s verdict, of raw ECDSA (goal: at most)',
+  'batch-approver': 'CPU of an approver that recomputes a scope of 50,000 from the api, of bare hashing; and its memory (goal: at most)',
   'metal-inventory': 'time of the inventory of a controller with 3,061 resources, of the bare requests it needs (goal: at most)',
   gate: 'ms of the fleet gate at 100,000 sessions (goal: at most)',
   'rotation-history': 'history events of a rotation over 2,000 sessions (goal: at most)',

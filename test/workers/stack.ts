@@ -33,6 +33,8 @@ export interface WorkerChild {
   readonly addresses: Readonly<Record<string, string>>;
   /** Everything it wrote to its log. */
   log(): string;
+  /** Its exit code; null: by a signal. */
+  readonly exited: Promise<number | null>;
   kill(signal: NodeJS.Signals): Promise<number | null>;
 }
 
@@ -124,6 +126,7 @@ async function startWorker(name: 'control' | 'signing', env: Record<string, stri
     pid: child.pid ?? 0,
     addresses: ready,
     log: () => log,
+    exited,
     async kill(signal) {
       child.kill(signal);
       return exited;
