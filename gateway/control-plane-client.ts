@@ -81,31 +81,17 @@ export function createControlPlaneClient({ url, tls, serverName, timeoutMs = 15_
     if (answer.status === 200) return answer.body;
     throw problemOf(answer);
   };
+  /** Of a node, in the name of its chain. */
+  const ofNode =
+    (path: string, maxBytes: number, kind?: keyof Agents) =>
+    (body: Uint8Array, { chain }: { readonly chain: readonly Uint8Array[] }): Promise<Uint8Array> =>
+      call(path, body, { maxBytes, headers: { [peerChainHeader]: chainHeader(chain) }, ...(kind === undefined ? {} : { kind }) });
   return {
     join: (body) => call('/internal/v1/join', body, { maxBytes: bounds.joinResponse }),
-    renew: (body, { chain }) =>
-      call('/internal/v1/renew', body, {
-        maxBytes: bounds.renewResponse,
-        headers: { [peerChainHeader]: chainHeader(chain) },
-      }),
-    workloadToken: (body, { chain }) =>
-      call('/internal/v1/workload-token', body, {
-        kind: 'tokens',
-        maxBytes: bounds.workloadTokenResponse,
-        headers: { [peerChainHeader]: chainHeader(chain) },
-      }),
-    secret: (body, { chain }) =>
-      call('/internal/v1/secret', body, {
-        kind: 'secrets',
-        maxBytes: bounds.secretResponse,
-        headers: { [peerChainHeader]: chainHeader(chain) },
-      }),
-    event: (body, { chain }) =>
-      call('/internal/v1/event', body, {
-        kind: 'tokens',
-        maxBytes: bounds.eventReceipt,
-        headers: { [peerChainHeader]: chainHeader(chain) },
-      }),
+    renew: ofNode('/internal/v1/renew', bounds.renewResponse),
+    workloadToken: ofNode('/internal/v1/workload-token', bounds.workloadTokenResponse, 'tokens'),
+    secret: ofNode('/internal/v1/secret', bounds.secretResponse, 'secrets'),
+    event: ofNode('/internal/v1/event', bounds.eventReceipt, 'tokens'),
     setTls(next) {
       const checked = checkMaterial(next, material);
       const before = agents;

@@ -1,7 +1,7 @@
 /**
  * What a machine asks of a broker behind the control plane, and the broker's answer: workload tokens (WID-033, WID-037, WID-038) and
- * secrets (KEY-014, SEC-010, SEC-011). So do reports of events and their receipts (SIGN-014). The gateway carries the very bytes both ways: it can read neither what is asked for nor its key, and whose
- * question it is the broker sees from the node's own signature.
+ * secrets (KEY-014, SEC-010, SEC-011); reports of events and their receipts go the same way (SIGN-014). The gateway carries the very bytes
+ * both ways: it can read neither what is asked for nor its key, and whose question it is the broker sees from the node's own signature.
  *
  * Beside the frames, not among them: a question waits for no record and no command, and its answer for no window. What a session may
  * have under way of each kind is bounded, and so is the whole, so that a slow broker costs answers and never sessions.
@@ -47,12 +47,15 @@ export interface AskingSession {
 export type BrokerFrame = Extract<AgentFrame['frame'], { case: 'workloadTokenRequest' | 'secretRequest' | 'eventReport' }>;
 type QuestionCase = BrokerFrame['case'];
 
+export const isBrokerFrame = (frame: AgentFrame['frame']): frame is BrokerFrame =>
+  frame.case === 'workloadTokenRequest' || frame.case === 'secretRequest' || frame.case === 'eventReport';
+
 export type BrokerQuestion = BrokerFrame & Pick<ReceivedFrame, 'question'>;
 
 /** The frame with the bytes of the question that it carries, if it carries one. */
 export function withQuestion(received: AgentFrame, bytes: Uint8Array): ReceivedFrame {
   const { frame } = received;
-  if (frame.case !== 'workloadTokenRequest' && frame.case !== 'secretRequest' && frame.case !== 'eventReport') return received;
+  if (!isBrokerFrame(frame)) return received;
   const question = embeddedMessage(bytes, AgentFrameSchema.field[frame.case].number);
   return question === null ? received : { frame, question };
 }

@@ -15,7 +15,7 @@
 import { fromBinary } from '@bufbuild/protobuf';
 import { type AgentFrame, isProtocolRange, negotiateProtocolVersion, SignatureSchema, type StatusReport } from '../../proto/index.ts';
 import type { RefusalReason } from '../grpc/refusals.ts';
-import type { BrokerFrame } from './broker-relay.ts';
+import { type BrokerFrame, isBrokerFrame } from './broker-relay.ts';
 import { commandFrame } from './command-frame.ts';
 import type { ReceivedFrame, SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
@@ -235,25 +235,21 @@ export class SessionCore {
 
   #onOpenFrame(message: ReceivedFrame, now: number, fx: SessionEffects): void {
     const { frame } = message;
+    if (isBrokerFrame(frame)) return this.#onQuestion({ ...message, frame }, fx);
     switch (frame.case) {
       case 'heartbeat':
         return fx.send({ frame: { case: 'heartbeatAck', value: { sequence: frame.value.sequence, serverTimeMs: BigInt(now) } } });
       case 'commandAck':
       case 'commandReject':
       case 'commandResult':
+      case 'commandProgress':
         return this.#onCommandSaid(frame, fx);
       case 'status':
         return this.#onStatus(frame.value, fx);
       case 'trustRefused':
         return fx.trustRefused(frame.value);
-      case 'workloadTokenRequest':
-      case 'secretRequest':
-      case 'eventReport':
-        return this.#onQuestion({ ...message, frame }, fx);
       case 'hello':
         return this.end('second-hello', fx);
-      case 'commandProgress':
-        return fx.progress(progressRow(this, frame.value));
       case undefined:
         return;
     }
@@ -264,9 +260,10 @@ export class SessionCore {
   }
 
   #onCommandSaid(
-    frame: Extract<AgentFrame['frame'], { case: 'commandAck' | 'commandReject' | 'commandResult' }>,
+    frame: Extract<AgentFrame['frame'], { case: 'commandAck' | 'commandReject' | 'commandResult' | 'commandProgress' }>,
     fx: SessionEffects,
   ): void {
+    if (frame.case === 'commandProgress') return fx.progress(progressRow(this, frame.value));
     if (frame.case === 'commandReject') return this.#onReject(rejectRow(this, frame.value), fx);
     if (frame.case === 'commandAck') fx.ack(ackRow(this, frame.value));
     else fx.result(resultRow(this, frame.value));

@@ -125,7 +125,7 @@ describe('reservations of a node', () => {
     const swapped = await reportBy(host.key, bound({ allocation: 'i-of-others' }));
     for (const changed of [{ body: swapped.body }, { signature: swapped.signature }])
       assert.equal(
-        await send(create(EventReportSchema, { ...honest, ...changed } as never)),
+        await send(create(EventReportSchema, { ...honest, ...changed })),
         changed.body === undefined ? 'access-denied' : 'not-bound',
       );
     assert.equal(await send(create(EventReportSchema, { requestId: honest.requestId, body: honest.body })), 'access-denied', 'unsigned');

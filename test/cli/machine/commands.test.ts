@@ -388,13 +388,11 @@ sends    boot.prepareRamdisk, bmc.boot, bmc.power, diag.disks, disk.wipe, deploy
   it('BAT-056 writes what a controller said as text: nothing of it moves a cursor', async () => {
     const evil = 'failed\u001b[2J\u202egnp';
     const { machine, run } = aWipedMachine();
-    assert.ok(machine.live !== null);
-    const last = { commandId: 'x', state: 'failed', message: evil, at: now };
-    deployment.metal.machines = [{ ...machine, model: evil, stateReason: evil, live: { ...machine.live, waitsFor: evil, last } }];
+    const live = machine.live && { ...machine.live, waitsFor: evil, last: { commandId: 'x', state: 'failed', message: evil, at: now } };
+    deployment.metal.machines = [{ ...machine, model: evil, stateReason: evil, live }];
     deployment.metal.runs = [{ ...run, reason: evil, steps: run.steps.map((step) => ({ ...step, detail: evil })) }];
     const { io, ports } = set();
-    await machineShowRun(show, ports);
-    await machineShowRun({ ...show, timeline: true }, ports);
+    for (const timeline of [false, true]) await machineShowRun({ ...show, timeline }, ports);
     await machineListRun({ json: false, state: null, site: null, limit: 10, after: '' }, ports);
     assert.doesNotMatch(io.stdout(), /(?!\n)\p{Cc}|\p{Cf}/u);
     assert.match(io.stdout(), /failed\\u\{1b\}\[2J\\u\{202e\}gnp/);
