@@ -46,7 +46,7 @@ function programOfRack(): string {
   });
 }
 
-const optionsOf = ({ serial, uuid, macAddress }: RackMachine): object => ({
+export const optionsOf = ({ serial, uuid, macAddress }: RackMachine): object => ({
   tree: 'minimal',
   credential,
   power: 'Off',
