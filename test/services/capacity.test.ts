@@ -189,7 +189,7 @@ describe('reservations of a node', () => {
     const activation = { reservationId, allocationId, nodeId: host.id, evidence: await evidenceOf() };
     const changes = [
       'revoked_at = clock_timestamp()',
-      'revoked_at = null, not_after = clock_timestamp()',
+      "revoked_at = null, not_after = clock_timestamp() - interval '1 second'",
       'not_after = $2, generation = generation + 1',
     ];
     for (const change of changes) {
