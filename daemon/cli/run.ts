@@ -105,8 +105,10 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
     z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
     env,
   );
+  // Before anything that a new program could stumble over, its own configuration included.
+  const watchEnds = await watchTrial({ dataDir: flags.dataDir, version: daemonVersion, log, leave: end });
   const config = await configOf(flags);
-  const { watchEnds, upgrade } = await upgradeOf(flags, { config, log, end });
+  const upgrade = await upgradeOf(flags, { config, end });
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
@@ -166,17 +168,16 @@ async function serversOf(
   };
 }
 
-/** How this program is replaced, and the watch over one that is new. */
+/** How this program is replaced. */
 async function upgradeOf(
   { dataDir, releaseKeys: path }: RunFlags,
-  { config, log, end }: { config: DaemonConfig; log: AgentLog; end: (why: string) => void },
-): Promise<{ watchEnds: () => void; upgrade: UpgradePorts }> {
+  { config, end }: { config: DaemonConfig; end: (why: string) => void },
+): Promise<UpgradePorts> {
   const ofConfig = (config.update?.releaseKeys ?? []).map((key) => new Uint8Array(Buffer.from(key, 'base64')));
   const releaseKeys = [...ofConfig, ...(path === undefined ? [] : await readReleaseKeys(path))];
-  const watchEnds = await watchTrial({ dataDir, version: daemonVersion, log, leave: end });
   const program = await realpath(process.argv[1] ?? process.execPath);
   const platform = `${process.platform}-${process.arch}`;
-  return { watchEnds, upgrade: { releaseKeys, program, version: daemonVersion, platform, dataDir, leave: end } };
+  return { releaseKeys, program, version: daemonVersion, platform, dataDir, leave: end };
 }
 
 /** null for a machine of its own. Who has not joined is nothing yet; the daemon itself says what is missing. */

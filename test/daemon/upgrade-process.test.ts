@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash, generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -13,6 +13,7 @@ import { signerFromPrivateKey } from '../../pki/x509/index.ts';
 import { CommandOutcome } from '../../proto/index.ts';
 import { bundledDaemon } from '../../scripts/bcd.mjs';
 import { commandOf, createDeployment, joinedNode, type TestDeployment } from '../harness/deployment.ts';
+import { eventually } from '../harness/eventually.ts';
 import { type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
@@ -75,7 +76,7 @@ describe('a bcd that replaces itself', function () {
     removeScratchFolders();
   });
 
-  async function machine(gateway: FakeGateway): Promise<{ program: string; supervisor: Supervisor }> {
+  async function machine(gateway: FakeGateway): Promise<{ program: string; dataDir: string; supervisor: Supervisor }> {
     const folder = scratchFolder();
     const program = join(folder, 'bcd');
     await writeFile(program, old, { mode: 0o755 });
@@ -84,7 +85,7 @@ describe('a bcd that replaces itself', function () {
     await saveIdentity(dataDir, await joinedNode(deployment, { gatewayUrl: gateway.url }));
     const supervisor = new Supervisor(program, 'run', '--data-dir', dataDir, '--release-keys', join(folder, 'release-keys.pem'));
     running.push(supervisor);
-    return { program, supervisor };
+    return { program, dataDir, supervisor };
   }
 
   async function upgrade(epoch: bigint) {
@@ -109,5 +110,20 @@ describe('a bcd that replaces itself', function () {
     assert.ok(next.equals(await readFile(program)));
     assert.ok(old.equals(await readFile(`${program}.previous`)));
     assert.equal(supervisor.starts, 2);
+  });
+
+  it('KIND-009 a new program that stumbles over its own configuration comes to take itself back, and the old one reports it', async () => {
+    const gateway = await startFakeGateway({ deployment });
+    running.push({ stop: () => gateway.close() });
+    const { program, dataDir, supervisor } = await machine(gateway);
+    const first = await gateway.nextSession();
+    first.send({ frame: { case: 'command', value: await upgrade(1n) } });
+    await first.take('commandAck');
+    await writeFile(join(dataDir, 'config.json'), '{"nobodyKnowsThis":1}', { mode: 0o600 });
+    await eventually('the old program is back', async () => supervisor.starts > 6 && old.equals(await readFile(program)), 60_000);
+    await rm(join(dataDir, 'config.json'));
+    const result = await (await gateway.nextSession()).take('commandResult');
+    assert.equal(CommandOutcome[result.outcome], 'FAILED');
+    assert.match(result.errorMessage, /bcd 0\.9\.0 was put in place and taken back: it had no session in 5 starts/);
   });
 });

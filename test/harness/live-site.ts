@@ -2,15 +2,15 @@
  * A site beside a live stack: a real `bcd site` with its boot server, fake controllers in a process of their own, and machines whose
  * network boots become real `bcd ramdisk` processes on files for disks, and their systems real `bcd run` processes.
  */
-import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { hostImage } from '../../cli/stack/demonstration/metal/image.ts';
 import { createHardware } from '../../cli/stack/demonstration/metal/machine.ts';
 import { machineOf, profileOf } from '../../cli/stack/demonstration/metal/profile.ts';
 import { credential, type PowerEvent, startRack } from '../../cli/stack/demonstration/metal/rack.ts';
+import { artefact } from '../../cli/stack/demonstration/metal/site.ts';
 import { findStatus } from '../../daemon/state/status-file.ts';
+import { claimPort } from '../../scripts/lib/free-port.mjs';
 import { type Bcd, type BcdEnd, startBcd } from '../daemon/bcd-process.ts';
 import { eventually } from './eventually.ts';
 import type { LiveStack } from './live-stack.ts';
@@ -42,11 +42,9 @@ export async function startLiveSite(
   const folder = join(stack.home, 'nodes', agent);
   const artefacts = join(folder, 'artefacts');
   mkdirSync(artefacts, { recursive: true, mode: 0o700 });
-  const [kernel, initramfs] = ['vmlinuz', 'initramfs.gz'].map((name) => artefact(artefacts, name)) as [
-    ReturnType<typeof artefact>,
-    ReturnType<typeof artefact>,
-  ];
-  const httpPort = await freePort();
+  const kernel = artefact(artefacts, 'vmlinuz');
+  const initramfs = artefact(artefacts, 'initramfs.gz');
+  const httpPort = await claimPort({ port: 0, who: 'the boot server', setBy: 'this test' });
   const config = join(folder, 'config.json');
   writeFileSync(config, JSON.stringify({ site: { boot: { host: '127.0.0.1', listen: '127.0.0.1', httpPort, folder: artefacts } } }));
   const bootUrl = `http://127.0.0.1:${httpPort}`;
@@ -128,19 +126,4 @@ async function introduce({ api, machinesApi }: LiveStack, { folder }: LiveSite, 
     const machine = { id: name, siteId, rack: 'r1', bmcAddress: addressOf(name), macAddresses: [macAddress] };
     await machinesApi.add({ machine, actor });
   }
-}
-
-/** Machines without firmware boot no kernel: what counts is that exactly these bytes would be handed out. */
-function artefact(folder: string, name: string): { name: string; sha256: string } {
-  const content = Buffer.from(`${name} of the test\n`);
-  writeFileSync(join(folder, name), content);
-  return { name, sha256: createHash('sha256').update(content).digest('hex') };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

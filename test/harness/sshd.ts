@@ -3,9 +3,10 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
+import { claimPort } from '../../scripts/lib/free-port.mjs';
 
 const sshdPath = ['/usr/sbin/sshd', '/usr/local/sbin/sshd'].find((path) => existsSync(path));
 
@@ -19,15 +20,6 @@ export interface Sshd {
   readonly port: number;
   stop(): Promise<void>;
 }
-
-const freePort = async (): Promise<number> => {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
-};
 
 const canConnect = (address: string, port: number): Promise<boolean> =>
   new Promise((resolve) => {
@@ -54,7 +46,7 @@ export interface SshdOptions {
 export async function startSshd({ folder, name, lines, at }: SshdOptions): Promise<Sshd> {
   // It wants its folder for children without rights, and makes none.
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true });
-  const { address, port } = at ?? { address: '127.0.0.1', port: await freePort() };
+  const { address, port } = at ?? { address: '127.0.0.1', port: await claimPort({ port: 0, who: 'sshd', setBy: 'this test' }) };
   const config = join(folder, `${name}-sshd`);
   writeFileSync(config, [`Port ${port}`, `ListenAddress ${address}`, ...lines, ...aroundLines, ''].join('\n'), { mode: 0o600 });
   const child: ChildProcess = spawn(sshdPath as string, ['-D', '-e', '-f', config], { stdio: ['ignore', 'ignore', 'pipe'] });

@@ -1,6 +1,8 @@
 /**
  * The systemd unit of bcd. It runs as root, because the commands it takes restart services and the machine; what it does not need is
- * taken away all the same. It may write to the folder that docs/runbooks/break-glass.md names for sshd, and nowhere else in /etc. Exit code 3 is the one with which bcd says that it was stopped for good by a verified order.
+ * taken away all the same. It may write to the folder that docs/runbooks/break-glass.md names for sshd, and nowhere else in /etc. It is
+ * started again however it ends: a configuration that was put right is read by itself then, and a new program that cannot read the old one
+ * comes to the start at which it takes itself back.
  */
 import { dirname } from 'node:path';
 
@@ -27,7 +29,6 @@ Type=exec
 ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}
 Restart=always
 RestartSec=5
-RestartPreventExitStatus=3
 KillMode=mixed
 TimeoutStopSec=30
 UMask=0077

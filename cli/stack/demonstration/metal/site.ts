@@ -1,10 +1,9 @@
 /** The site of the demonstration: its agent with the boot server, a real `bcd site`, and the files that it hands out. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Artefact } from '../../../../domain/metal/profile.ts';
+import { claimPort } from '../../../../scripts/lib/free-port.mjs';
 import type { OperatorClient } from '../../../api-client.ts';
 import { startChild } from '../../child-process.ts';
 import { entryOf } from '../../entries.ts';
@@ -33,10 +32,10 @@ export async function startSite({ stack, api, rootOverlapMs, say }: Scene): Prom
   const folder = join(stack.home.nodes, agentName);
   const artefacts = join(folder, 'artefacts');
   mkdirSync(artefacts, { recursive: true, mode: 0o700 });
-  // Machines without firmware boot no kernel: what counts here is that exactly these bytes would be handed out.
   const kernel = artefact(artefacts, 'vmlinuz');
   const initramfs = artefact(artefacts, 'initramfs.gz');
-  const httpPort = await freePort();
+  // The configuration names a port, and machines ask there before anybody could be told another one.
+  const httpPort = await claimPort({ port: 0, who: 'the boot server', setBy: 'the demonstration' });
   const config = join(folder, 'config.json');
   writeFileSync(config, JSON.stringify({ site: { boot: { host: '127.0.0.1', listen: '127.0.0.1', httpPort, folder: artefacts } } }));
   const env = daemonEnv(stack.facts.env);
@@ -47,17 +46,9 @@ export async function startSite({ stack, api, rootOverlapMs, say }: Scene): Prom
   return { bootUrl: `http://127.0.0.1:${httpPort}`, kernel, initramfs, stop: () => child.stop() };
 }
 
-function artefact(folder: string, name: string): Artefact {
+/** Machines without firmware boot no kernel: what counts is that exactly these bytes would be handed out. */
+export function artefact(folder: string, name: string): Artefact {
   const content = Buffer.from(`${name} of the demonstration\n`);
   writeFileSync(join(folder, name), content);
   return { name, sha256: createHash('sha256').update(content).digest('hex') };
-}
-
-/** The configuration names a port, and machines ask there before anybody could be told another one. */
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
