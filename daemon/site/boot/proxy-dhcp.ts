@@ -21,7 +21,7 @@ import { boundUdp, type UdpPlace } from './udp.ts';
 type ProxyConfig = NonNullable<BootConfig['proxyDhcp']>;
 
 /** To one machine: a boot asks about five times in half a minute, each card of it. */
-const most = Object.freeze({ answers: 10, everyMs: 1_000 });
+const most = Object.freeze({ answers: 10, everyMs: 1_000, machines: 4_096 });
 
 export interface ProxyDhcp {
   /** bootDhcp and bootServer: host:port */
@@ -80,6 +80,8 @@ function createAnswers(ports: BootPorts, desk: BootDesk, server: string): Answer
     const before = given.get(macAddress);
     // Either way: server time may be set back.
     if (before === undefined || Math.abs(nowMs - before.sinceMs) > most.everyMs) {
+      // A record that does not read back makes every stranger a machine of ours, and their names cost them nothing.
+      if (before === undefined && given.size >= most.machines) given.clear();
       given.set(macAddress, { sinceMs: nowMs, count: 1 });
       return false;
     }
