@@ -46,6 +46,9 @@ export class Notifications {
   readonly #options: NotificationsOptions;
   readonly #canaryChannel: string;
   #client: Client | null = null;
+  /** Connected, and not listening yet. */
+  #opening: Client | null = null;
+  #attempt: Promise<void> = Promise.resolve();
   #failures = 0;
   #isClosed = false;
   #cancelTimer: () => void = () => undefined;
@@ -61,29 +64,32 @@ export class Notifications {
   }
 
   start(): void {
-    void this.#listen();
+    this.#attempt = this.#listen();
   }
 
+  /** Ends the connection, also one that is only being opened: no longer than a connect may take. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelTimer();
     const client = this.#client;
     this.#client = null;
     await client?.end().catch(() => undefined);
+    if (this.#opening !== null) cut(this.#opening);
+    await this.#attempt;
   }
 
   async #listen(): Promise<void> {
-    let connected: Client | null = null;
     try {
       const client = await this.#options.connect();
-      connected = client;
-      if (this.#isClosed) return void client.end().catch(() => undefined);
+      this.#opening = client;
       client.on('notification', (message) => this.#onNotification(message));
       client.on('error', (error) => this.#lost(client, error));
       client.on('end', () => this.#lost(client, new Error('the listening connection ended')));
+      if (this.#isClosed) return await this.#giveBack(client);
       for (const channel of [pokeChannel, trustChannel, revocationChannel, specChannel, this.#canaryChannel])
         await client.query(`listen ${channel}`);
-      if (this.#isClosed) return void client.end().catch(() => undefined);
+      if (this.#isClosed) return await this.#giveBack(client);
+      this.#opening = null;
       this.#client = client;
       this.#failures = 0;
       this.#scheduleCanary(client);
@@ -93,9 +99,15 @@ export class Notifications {
       this.#options.onSpecs('sweep');
     } catch (error) {
       // It may live although it did not listen: nobody would ever end it.
-      if (connected !== null && this.#client !== connected) cut(connected);
+      if (this.#opening !== null) cut(this.#opening);
+      this.#opening = null;
       this.#retry(error);
     }
+  }
+
+  async #giveBack(client: Client): Promise<void> {
+    this.#opening = null;
+    await client.end().catch(() => undefined);
   }
 
   #onNotification({ channel, payload }: Notification): void {
@@ -135,6 +147,6 @@ export class Notifications {
     this.#options.onLost(error);
     const delayMs = Math.min(listenTiming.retryMaxMs, listenTiming.retryMinMs * 2 ** Math.min(this.#failures, 8));
     this.#failures += 1;
-    this.#cancelTimer = this.#options.scheduler.after(delayMs, () => void this.#listen());
+    this.#cancelTimer = this.#options.scheduler.after(delayMs, () => this.start());
   }
 }

@@ -141,4 +141,45 @@ describe('the listening connection', function () {
     await notifications.close();
     await eventually('all are ended', () => ended.length === clients.length);
   });
+
+  for (const [when, at] of [
+    ['connects', 'connected'],
+    ['asks to listen', 'listening'],
+  ] as const)
+    it(`closes only after its connection, closed while it ${when}`, async () => {
+      let client: pg.Client | undefined;
+      let isEnded = false;
+      let reached = (): void => undefined;
+      const until = new Promise<void>((resolve) => {
+        reached = resolve;
+      });
+      const notifications = new Notifications({
+        gatewayId: 'gw-1',
+        scheduler: new ManualScheduler(),
+        connect: async () => {
+          client = new pg.Client({ connectionString: used.url });
+          client.on('end', () => {
+            isEnded = true;
+          });
+          if (at === 'connected') reached();
+          await client.connect();
+          // One statement is on its way, and its LISTENs wait behind it.
+          if (at === 'listening') {
+            client.query('select pg_sleep(0.5)').catch(() => undefined);
+            setImmediate(reached);
+          }
+          return client;
+        },
+        onPoke: () => undefined,
+        onTrust: () => undefined,
+        onRevocation: () => undefined,
+        onSpecs: () => undefined,
+        onLost: () => undefined,
+      });
+      notifications.start();
+      await until;
+      await notifications.close();
+      assert.equal(isEnded, true);
+      assert.equal(notifications.isListening, false);
+    });
 });
