@@ -1,5 +1,6 @@
 /** The private half: name → key, from PEM in a plaintext bundle or from base64 PKCS#8 inside a seal. */
-import { createPrivateKey, type KeyObject } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+import { readPrivateKey } from '../x509/index.ts';
 import { parseBase64 } from './canonical.ts';
 import { encodePem, parsePem } from './pem.ts';
 import { Problems } from './problems.ts';
@@ -37,7 +38,7 @@ function parseKeys(value: unknown, decode: (text: string) => Uint8Array | null):
 function readKey(der: Uint8Array | null): KeyObject | null {
   if (der === null) return null;
   try {
-    return createPrivateKey({ key: Buffer.from(der), format: 'der', type: 'pkcs8' });
+    return readPrivateKey(der);
   } catch {
     // Never the cause: an OpenSSL message may quote what it read.
     return null;

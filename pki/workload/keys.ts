@@ -1,10 +1,10 @@
 /** A workload issuer's keys as objects: made, read from storage, and written for it (WID-003, WID-021). */
-import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { ControlError } from '../../domain/errors.ts';
 import { addWorkloadKey, assertWorkloadRing, type WorkloadKeyState, type WorkloadRing } from '../../domain/workload/keys.ts';
 import { parsePem } from '../bundle/pem.ts';
 import { jwkThumbprint } from '../jose/index.ts';
-import { type Signer, signerFromPrivateKey, spkiOf } from '../x509/index.ts';
+import { readPrivateKey, type Signer, signerFromPrivateKey, spkiOf } from '../x509/index.ts';
 
 /** One key as it is stored. Its `privateKey` is a secret: it belongs into a secret store, never into a log (WID-042). */
 export interface StoredWorkloadKey {
@@ -60,7 +60,7 @@ export function readStoredKeys(stored: readonly StoredWorkloadKey[]): WorkloadKe
   const ring = new Map<string, WorkloadKeyState>();
   const keys = new Map<string, HeldKey>();
   for (const [at, entry] of stored.entries()) {
-    const key = readPrivateKey(entry.privateKey, at);
+    const key = readHeldKey(entry.privateKey, at);
     const kid = jwkThumbprint(key.spki);
     if (entry.kid !== kid) throw invalid(at, 'kid', 'is not the thumbprint of its key');
     if (ring.has(kid)) throw invalid(at, 'kid', 'stands twice');
@@ -84,12 +84,12 @@ function readState({ state, addedAt, stoppedAt }: StoredWorkloadKey, at: number)
   throw invalid(at, 'state', 'is none of waiting, signing and former');
 }
 
-function readPrivateKey(pem: unknown, at: number): HeldKey {
+function readHeldKey(pem: unknown, at: number): HeldKey {
   const der = typeof pem === 'string' ? parsePem('PRIVATE KEY', pem) : null;
   if (der === null) throw invalid(at, 'privateKey', 'is not one PKCS#8 PEM');
   let key: KeyObject;
   try {
-    key = createPrivateKey({ key: Buffer.from(der), format: 'der', type: 'pkcs8' });
+    key = readPrivateKey(der);
   } catch {
     // Never the cause: an OpenSSL message may quote what it read.
     throw invalid(at, 'privateKey', 'is not one PKCS#8 PEM');

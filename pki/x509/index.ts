@@ -46,6 +46,7 @@ export { issueCa, issueLeaf } from './issue.ts';
 export { roleAttribute } from './name.ts';
 export { oids } from './oids.ts';
 export { encodePem, parsePem, parsePemCertificates } from './pem.ts';
+export { readPrivateKey } from './private-key.ts';
 export { agentProfiles, type CaProfile, caProfiles, type LeafProfile, leafProfiles } from './profiles.ts';
 export { createSerial } from './serial.ts';
 export { derFromRawSignature, rawFromDerSignature, verifyRaw, verifyRawSignature } from './signature.ts';
