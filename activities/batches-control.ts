@@ -3,7 +3,7 @@
  * published set, and what a batch is comes from its row, whatever a workflow or a message says.
  */
 import type { BatchControlPorts, BatchCounts, BatchFacts, BatchFailure, ScopeLeafFacts } from './batch-ports.ts';
-import { translated } from './failures.ts';
+import { isRefusal, translated } from './failures.ts';
 import { currentWait, notYet } from './not-yet.ts';
 
 export interface OpenedBatch {
@@ -21,6 +21,8 @@ export interface BatchEnd {
 export interface BatchControlActivities {
   openBatch(input: { batchId: string; leaves: number }): Promise<OpenedBatch>;
   recordApproval(input: { batchId: string; kid: string; sig: string }): Promise<BatchFacts>;
+  /** Those among many that count, where somebody floods the batch with others; what is refused is passed over. */
+  recordApprovals(input: { batchId: string; approvals: readonly { kid: string; sig: string }[] }): Promise<BatchFacts>;
   /** Answers when the batch is no longer pending, or when an approval is there that the caller has not seen. */
   awaitDecision(input: { batchId: string; seen: number }): Promise<BatchFacts>;
   cancelBatch(input: { batchId: string; actor: string; reason: string; as: 'cancelled' | 'rejected' }): Promise<BatchFacts>;
@@ -60,6 +62,18 @@ export function createBatchControlActivities({ batches, workflows, now }: BatchC
 
     async recordApproval({ batchId, kid, sig }) {
       await batches.recordApproval({ batchId, kid, sig });
+      return batches.read(batchId);
+    },
+
+    async recordApprovals({ batchId, approvals }) {
+      for (const { kid, sig } of approvals) {
+        try {
+          await batches.recordApproval({ batchId, kid, sig });
+        } catch (error) {
+          // A fault repeats them all: an approval that is recorded is recorded once.
+          if (!isRefusal(error)) throw error;
+        }
+      }
       return batches.read(batchId);
     },
 

@@ -31,6 +31,9 @@ const isFinal = (error: ControlError, { reportsRepairable }: Translation): boole
   return !errorTable[error.code].retryable && error.code !== 'INTERNAL' && !passing.has(reason);
 };
 
+/** No repetition changes the answer. */
+export const isRefusal = (error: unknown): boolean => isControlError(error) && isFinal(error, { reportsRepairable: false });
+
 /** @returns what to throw out of an activity */
 export function toApplicationFailure(error: unknown, translation: Translation = { reportsRepairable: false }): Error {
   if (error instanceof TemporalFailure || error instanceof CompleteAsyncError) return error;

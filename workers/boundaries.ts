@@ -18,6 +18,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'recordApproverOverride',
     'openBatch',
     'recordApproval',
+    'recordApprovals',
     'awaitDecision',
     'cancelBatch',
     'awaitBatchEnd',

@@ -8,6 +8,7 @@ import { readBatch } from '../../services/batches/index.ts';
 import { cancelCommand } from '../../services/command-ends.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/approve-batch/messages.ts';
+import { heardPerName } from '../../workflows/shared/inbox.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import {
@@ -125,6 +126,22 @@ describe('batches: workflow, services and database', function () {
     const result = await handle.result();
     assert.deepEqual([result.outcome, result.states, result.approvedBy.length], ['finished', { done: 6 }, 2]);
     assert.ok(evidences.includes(batchId));
+  });
+
+  it('BAT-062 counts right approvals whose signals come behind more forged ones than a run hears, under strange keys and an approver’s', async () => {
+    const batchId = await make();
+    const handle = await begin(batchId);
+    const [ann, ben] = three;
+    assert.ok(ann !== undefined && ben !== undefined);
+    const forged = [await signed(batchId, ann, 'staging.example.com'), await signed(batchId, createApprover())];
+    const flood = Array.from({ length: heardPerName + 150 }, (_, at) => forged[at % forged.length] as messages.ApprovalMessage);
+    await Promise.all(flood.map((approval) => handle.signal(messages.approveSignal, approval)));
+    for (const by of [ann, ben]) await handle.signal(messages.approveSignal, await signed(batchId, by));
+    const later: BatchHandle = temporal.client.workflow.getHandle(handle.workflowId);
+    await untilBatch(later, ({ phase }) => phase === 'watching');
+    assert.equal((await inLogs(batchId)).length, nodes.length);
+    await endAll(batchId, 2);
+    assert.deepEqual((await later.result()).approvedBy.toSorted(), [ann.kid, ben.kid].toSorted());
   });
 
   it('releases by the plan of the row, from the first that is held, and a hand-made call releases no more', async () => {

@@ -9,7 +9,7 @@ import { taskQueues } from '../../temporal.config.ts';
 import * as batch from '../../workflows/approve-batch/messages.ts';
 import { heardPerName } from '../../workflows/shared/inbox.ts';
 import { maxOverrides } from '../../workflows/shared/lifecycle-state.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { type BatchHandle, runBatchWorkers, startBatch, waitsForApprovals } from './batch-rig.ts';
 import { BatchWorld } from './batch-world.ts';
 import { runMetalWorkers, startRun, untilRun } from './metal-rig.ts';
@@ -22,7 +22,7 @@ const flood = process.env['BC_TEST_NIGHTLY'] === '1' ? 10_000 : 2_200;
 
 type Signal = readonly [name: string, ...args: unknown[]];
 
-/** In what order they arrive does not matter; the server refuses what is beyond its own limit. */
+/** In what order they arrive does not matter; the server refuses what is beyond its own limit, or behind the end. */
 async function send(client: Client, handle: WorkflowHandle, signals: readonly Signal[]): Promise<void> {
   const left = signals.values();
   const some = async (): Promise<void> => {
@@ -30,11 +30,13 @@ async function send(client: Client, handle: WorkflowHandle, signals: readonly Si
       await client.workflow
         .getHandle(handle.workflowId)
         .signal(name, ...args)
-        .catch((error: unknown) => assert.match(String((error as Error).cause), /limit|throttl/i));
+        .catch(assertRefused);
     }
   };
   await Promise.all(Array.from({ length: 25 }, some));
 }
+
+const assertRefused = (error: unknown): void => assert.match([error, (error as Error).cause].join(), /limit|throttl|already completed/i);
 
 const times = (count: number, signalOf: (index: number) => Signal): Signal[] =>
   Array.from({ length: count }, (_, index) => signalOf(index));
@@ -43,6 +45,20 @@ const times = (count: number, signalOf: (index: number) => Signal): Signal[] =>
 const noise = (count: number, name: string): Signal[] => {
   const kinds: readonly Signal[] = [['__temporal_made_up', 7], [name, { garbage: true }], [name], ['nobodyKnowsThis', 1]];
   return times(count, (index) => kinds[index % kinds.length] as Signal);
+};
+
+/** false: the run is full of signals, and the server said so. */
+const signalled = (handle: BatchHandle, approval: batch.ApprovalMessage): Promise<boolean> =>
+  handle.signal(batch.approveSignal, approval).then(
+    () => true,
+    (error: unknown) => {
+      assertRefused(error);
+      return false;
+    },
+  );
+
+const until = async (holds: () => Promise<boolean>): Promise<void> => {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 50));
 };
 
 const hex = (index: number): string => createHash('sha256').update(`${index}`).digest('hex');
@@ -96,6 +112,19 @@ describe('floods of signals', function () {
     assert.deepEqual([world.sent.length, new Set(world.sent).size], [3, 3]);
   });
 
+  it(`approveBatch counts right approvals that come as signals in the middle and at the end of ${flood} forged ones`, async () => {
+    const { world, id, run } = await startHeld();
+    const forgeries = forged(flood - 2);
+    await send(temporal.client, run, [...forgeries.slice(0, flood / 2), ['approveSignal', world.approval(0, id)]]);
+    await send(temporal.client, run, [...forgeries.slice(flood / 2), ['approveSignal', world.approval(1, id)]]);
+    workers = await runBatchWorkers(temporal, world);
+    const result = await temporal.client.workflow.getHandle<() => Promise<batch.BatchResult>>(run.workflowId).result();
+    assert.deepEqual(
+      [result.outcome, result.approvedBy, world.sent.length],
+      ['finished', [world.approval(0, id).kid, world.approval(1, id).kid], 3],
+    );
+  });
+
   it(`approveBatch hears a right approval among ${flood} signals of noise, and says how many it ignored`, async () => {
     const { world, id, run } = await startHeld();
     workers = await runBatchWorkers(temporal, world);
@@ -121,9 +150,10 @@ describe('floods of signals', function () {
     const world = new RotationWorld({ 'node-1': {}, 'node-2': { obedient: false } });
     const run = await startRotation(temporal.client);
     handle = run;
+    // Room for one more: a run that is full of signals takes none, not even a right one.
     await send(temporal.client, run, [
       ...noise(40, 'pause'),
-      ...times(flood - 40, (index): Signal => ['excludeSignal', { node: `made-up-${index}`, actor: 'mallory', reason: 'a flood' }]),
+      ...times(flood - 50, (index): Signal => ['excludeSignal', { node: `made-up-${index}`, actor: 'mallory', reason: 'a flood' }]),
     ]);
     workers = await runRotationWorkers(temporal, world);
     const status = await untilStatus(run, ({ phase, behind }) => phase === 'waiting-fleet' && behind !== null);
@@ -161,5 +191,42 @@ describe('floods of signals', function () {
     const running = worker.run();
     worker.shutdown();
     await running;
+  });
+});
+
+describe('a flood of signals that does not end', function () {
+  this.timeout(180_000);
+
+  it('approveBatch counts every right approval whose signal the server took, over runs that are full one after the other', async () => {
+    const temporal = await startTestTemporal(['history.maximumSignalsPerExecution=600']);
+    const world = new BatchWorld();
+    const id = world.add('endless', { size: 3 });
+    const workers = await runBatchWorkers(temporal, world);
+    const run = temporal.client.workflow.getHandle<() => Promise<batch.BatchResult>>((await startBatch(temporal.client, id)).workflowId);
+    const life = { over: false };
+    const flooding = flood();
+    try {
+      await waitsForApprovals(run);
+      const { runId: firstRunId } = await run.describe();
+      await approve(0);
+      await until(async () => (await run.describe()).runId !== firstRunId);
+      await approve(1);
+      assert.equal((await run.result()).outcome, 'finished');
+      assert.deepEqual([world.sent.length, new Set(world.sent).size], [3, 3]);
+    } finally {
+      life.over = true;
+      await flooding;
+      await workers.stop();
+      await temporal.stop();
+    }
+
+    async function flood(): Promise<void> {
+      while (!life.over) await send(temporal.client, run, forged(heardPerName));
+    }
+    /** As an approver does who is told that it was not taken: once more. What was taken is not sent again. */
+    async function approve(by: number): Promise<void> {
+      await until(() => signalled(run, world.approval(by, id)));
+      await until(async () => (world.stored.get(id)?.facts.approvals.length ?? 0) > by);
+    }
   });
 });

@@ -10,7 +10,7 @@ import { proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow'
 import type { BatchControlActivities } from '../../activities/batches-control.ts';
 import { onControl } from '../shared/activity-options.ts';
 import { asOwnFailure, refusing } from '../shared/failures.ts';
-import { isDeaf, listen, onSignals } from '../shared/inbox.ts';
+import { isFlooded, listen, onSignals } from '../shared/inbox.ts';
 import * as messages from './messages.ts';
 import type { BatchRun } from './state.ts';
 
@@ -49,6 +49,7 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
     description: 'The same without an answer, for hours in which no worker runs',
     read: (value) => run.readApproval(value),
     take: record,
+    keep: (approval) => run.keepApproval(approval),
   });
   listen({
     signal: messages.approvalRecorded,
@@ -81,6 +82,6 @@ export function installBatchHandlers(run: BatchRun, { show, wake }: BatchHooks):
 
 /**
  * The main line waits without history; messages are history, and it has to go on as a new run before there is too much of it. That run
- * hears again.
+ * counts its signals anew.
  */
-export const mustGoOn = (): boolean => workflowInfo().continueAsNewSuggested || isDeaf();
+export const mustGoOn = (): boolean => workflowInfo().continueAsNewSuggested || isFlooded();

@@ -22,6 +22,8 @@ import {
 const nudgesAnswered = 50;
 /** How long a wave that waits is only waited for, before it says why; after the last, until it goes on. */
 const patienceMs: readonly number[] = [3_000, 60_000, 600_000];
+/** Kept approvals that one activity judges: some moments of its 20 s, and 20 KiB of its input. */
+const approvalsJudgedAtOnce = 100;
 
 export class BatchRun {
   readonly batchId: string;
@@ -34,6 +36,8 @@ export class BatchRun {
   outcome: Outcome | null = null;
   /** Asked for by a message; the main line carries it out. */
   ending: { readonly actor: string; readonly reason: string; readonly as: 'cancelled' | 'rejected' } | null = null;
+  /** Came in a flood, and nobody has judged them yet. */
+  #kept: ApprovalMessage[] = [];
   #nudges = 0;
   #reports = 0;
 
@@ -72,6 +76,16 @@ export class BatchRun {
   nudge(): boolean {
     this.#nudges += 1;
     return this.#nudges <= nudgesAnswered;
+  }
+
+  keepApproval(approval: ApprovalMessage): void {
+    this.#kept.push(approval);
+  }
+
+  /** The next of those that were kept, each once; empty when there is none, or nobody waits for one any more. */
+  takeKeptApprovals(): readonly ApprovalMessage[] {
+    if (!this.pending || this.ending !== null) this.#kept = [];
+    return this.#kept.splice(0, approvalsJudgedAtOnce);
   }
 
   /** null: wait for as long as it takes, without a report. */

@@ -209,9 +209,16 @@ async function interruptible<T>(line: Line, call: () => Promise<T>): Promise<T |
   }
 }
 
+/** Nothing that this run was sent is left to the next one, which would not know of it. */
 async function continueIfLong({ run }: Line): Promise<void> {
   if (!mustGoOn()) return;
-  await condition(allHandlersFinished);
+  for (;;) {
+    await condition(allHandlersFinished);
+    const approvals = run.takeKeptApprovals();
+    if (approvals.length === 0) break;
+    const summary = `${approvals.length} approvals of a flood`;
+    run.take(await control.recordApprovals.executeWithOptions({ summary }, [{ batchId: run.batchId, approvals }]));
+  }
   if (run.ending === null) await continueAsNew<typeof approveBatch>({ batchId: run.batchId });
 }
 

@@ -9,7 +9,8 @@
  *
  * So this takes out of an activation, before the SDK sees them, what no handler would act on, and hears a bounded number of the rest by
  * each name. What is left out changed nothing before either, so a history replays the same; the bound counts over the whole run, in the order
- * of history, so it falls on the same signal however tasks are cut.
+ * of history, so it falls on the same signal however tasks are cut. Where a right word among thousands must not be lost, a listener keeps
+ * what is beyond the bound, as plain values without a promise, and answers many of them with one activity.
  */
 import type { Payload, SignalDefinition } from '@temporalio/common';
 import { log, setCurrentDetails, setHandler, type WorkflowInterceptors, type WorkflowInternalsInterceptor } from '@temporalio/workflow';
@@ -21,6 +22,8 @@ import { payloadConverter } from '../tolerant-converter.ts';
  * together far below the 2,000 activities that may be pending.
  */
 export const heardPerName = 250;
+/** And beyond them keeps, where it keeps any: as many as the server takes for one run, unless somebody raised that. */
+const keptPerName = 10_000;
 /** Up to this many that are there before the workflow has begun go the way of the SDK, as they always did. */
 const fewAtStart = 200;
 /** Lines in the log of one run about what was ignored; a flood must not become one of lines. */
@@ -32,6 +35,7 @@ type Reader = (value: unknown) => unknown;
 
 // A workflow has its own instance of this module: the SDK keeps modules apart by run.
 const readers = new Map<string, Reader>();
+const keepers = new Map<string, Reader>();
 const heard = new Map<string, number>();
 let ignored = 0;
 let afterSignals = (): void => {};
@@ -42,12 +46,15 @@ export interface Listener<T> {
   /** @throws ControlError INVALID_INPUT for what is no such message, before it looks at any state; another code for what is refused now */
   readonly read: (value: unknown) => T;
   readonly take: (message: T) => unknown;
+  /** Gets at once, in the order in which they came, those beyond `heardPerName`; without it they are ignored. */
+  readonly keep?: (message: T) => void;
 }
 
 /** Handles a signal. It never throws: a failure in a handler would end the workflow. */
-export function listen<T>({ signal, description, read, take }: Listener<T>): void {
+export function listen<T>({ signal, description, read, take, keep }: Listener<T>): void {
   const { name } = signal;
   readers.set(name, read);
+  if (keep !== undefined) keepers.set(name, (value) => keep(read(value)));
   const handle = async (value: unknown): Promise<void> => {
     try {
       await take(read(value));
@@ -63,10 +70,12 @@ export function onSignals(call: () => void): void {
   afterSignals = call;
 }
 
-/** Some name is heard no more in this run. */
-export const isDeaf = (): boolean => deafTo().length > 0;
+/** Of some name more came than one run hears. */
+export const isFlooded = (): boolean => [...heard.values()].some((count) => count > heardPerName);
 
-const deafTo = (): string[] => [...heard].filter(([, count]) => count > heardPerName).map(([name]) => name);
+const deafTo = (): string[] => [...heard].filter(([name, count]) => count > boundOf(name)).map(([name]) => name);
+
+const boundOf = (name: string): number => heardPerName + (keepers.has(name) ? keptPerName : 0);
 
 /** Shows the current details, and below them what was ignored. Costs no event: the text is read by the metadata query. */
 export function showDetails(text: string): void {
@@ -112,17 +121,32 @@ function isAdmitted({ signalWorkflow }: Job): boolean {
   if (readers.size === 0) return true;
   const read = readers.get(name);
   if (read === undefined) return ignore(name, 'the name is not known');
-  const why = whyUnreadable(read, signalWorkflow?.input?.[0]);
+  const payload = signalWorkflow?.input?.[0];
+  const why = whyUnreadable(read, payload);
   if (why !== null) return ignore(name, why);
   const count = (heard.get(name) ?? 0) + 1;
   heard.set(name, count);
-  return count <= heardPerName || ignore(name, `${heardPerName} of this name were heard`);
+  if (count <= heardPerName) return true;
+  if (count > boundOf(name)) return ignore(name, `${boundOf(name)} of this name were heard`);
+  return keepOne(name, payload);
 }
+
+/** Never the SDK's: it is kept, or what the listener refuses now is ignored. */
+function keepOne(name: string, payload: Payload | undefined): false {
+  try {
+    keepers.get(name)?.(valueOf(payload));
+    return false;
+  } catch (error) {
+    return ignore(name, error instanceof Error ? error.message : 'not an error');
+  }
+}
+
+const valueOf = (payload: Payload | undefined): unknown => (payload === undefined ? undefined : payloadConverter.fromPayload(payload));
 
 /** A refusal that looks at the state is the handler's: by then another signal of the same task may have changed it. */
 function whyUnreadable(read: Reader, payload: Payload | undefined): string | null {
   try {
-    read(payload === undefined ? undefined : payloadConverter.fromPayload(payload));
+    read(valueOf(payload));
     return null;
   } catch (error) {
     return codeOf(error) === 'INVALID_INPUT' ? (error as Error).message : null;
