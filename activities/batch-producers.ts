@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { fromBinary } from '@bufbuild/protobuf';
 import { AnySchema } from '@bufbuild/protobuf/wkt';
 import type { WavePlan } from '../domain/batch/waves.ts';
+import { harmOf } from '../domain/commands/harm.ts';
 import { type CommandKind, commandKinds } from '../domain/commands/kinds.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { QuorumFields } from '../pki/trust/index.ts';
@@ -68,7 +69,7 @@ const pageSize = 5_000;
 export function createBatchProducerActivities(ports: BatchProducerPorts): BatchProducerActivities {
   return translated<BatchProducerActivities>({
     async batchCommands(input) {
-      if (!input.always && !(await needsBatch(ports, input.kind))) return { batch: null };
+      if (!input.always && !(await needsBatch(ports, input))) return { batch: null };
       const nodes = input.nodes === 'all' ? await everyNode(ports, input.kind) : input.nodes;
       const tenantId = await tenantOf(ports, nodes);
       const { typeUrl, value } = fromBinary(AnySchema, encodePayload(input.kind, input.payload));
@@ -87,8 +88,8 @@ export function createBatchProducerActivities(ports: BatchProducerPorts): BatchP
 }
 
 /** As the queue would refuse it (BAT-021, BAT-025). */
-async function needsBatch({ producers }: BatchProducerPorts, kind: CommandKind): Promise<boolean> {
-  if (!commandKinds[kind].destructive) return false;
+async function needsBatch({ producers }: BatchProducerPorts, { kind, payload }: BatchCommandsInput): Promise<boolean> {
+  if (harmOf(kind, payload) === 'none') return false;
   const { approverKeys, unbatchedDestructivePerHour } = await producers.published();
   return approverKeys.length > 0 && unbatchedDestructivePerHour === 0;
 }

@@ -39,7 +39,7 @@ export interface OperatorBatches {
     id: string,
     words: { what: 'cancel' | 'reject'; actor: string; reason: string },
   ): Promise<Answer<typeof schemas.endedBatch>>;
-  assertMayRun(principal: Principal, request: Pick<CommandsRequest, 'nodes' | 'kind' | 'batchId'>): Promise<void>;
+  assertMayRun(principal: Principal, request: Pick<CommandsRequest, 'nodes' | 'kind' | 'payload' | 'batchId'>): Promise<void>;
   /** For what makes its own batch. @throws PERMISSION_DENIED; NOT_FOUND */
   assertOwnNodes(principal: Principal, nodes: CommandsRequest['nodes']): Promise<void>;
 }
@@ -116,7 +116,8 @@ export function createOperatorBatches({ db, trustDomain, workflows, log, now }: 
       return ended;
     },
     assertOwnNodes: ({ tenants }, nodes) => service.assertOwnNodes(db, { nodes, tenants }),
-    assertMayRun: ({ tenants }, { nodes, kind, batchId }) => service.assertMayRun(db, { nodes, kind, batchId, tenants, now: now() }),
+    assertMayRun: ({ tenants }, { nodes, kind, payload, batchId }) =>
+      service.assertMayRun(db, { nodes, kind, payload, batchId, tenants, now: now() }),
   };
 }
 

@@ -1,4 +1,5 @@
 /** What the owner of a machine allows: one small JSON file, read once, unknown names refused. */
+import { isAbsolute, resolve } from 'node:path';
 import { z } from 'zod';
 import { ControlError } from '../domain/errors.ts';
 import type { ControlPlanePins } from '../pki/enroll/index.ts';
@@ -21,6 +22,11 @@ const schema = z.strictObject({
   credentialsFolder: z.string().startsWith('/', 'must be an absolute path').exactOptional(),
   /** Name in a logs.collect command → absolute path of a file that may be sent. */
   logFiles: z.record(z.string(), z.string().startsWith('/', 'must be an absolute path')).default({}),
+  /** Folder of the plugins that driver.invoke may call (docs/plugins.md); without one, none is. */
+  pluginsFolder: z
+    .string()
+    .refine((text) => isAbsolute(text) && resolve(text) === text, 'must be an absolute path without detours')
+    .exactOptional(),
   /** The only first approver set this machine takes (PIN-005); goes before the one it was joined with. */
   approverSetSha256: z
     .string()

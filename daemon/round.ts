@@ -13,6 +13,7 @@ import type { DaemonConfig } from './config.ts';
 import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
 import { EventClient } from './events/client.ts';
 import type { UpgradePorts } from './kinds/daemon-upgrade.ts';
+import type { PluginPorts } from './kinds/driver-invoke.ts';
 import type { KindHandlers } from './kinds/handler.ts';
 import { createKindHandlers } from './kinds/index.ts';
 import { systemdReboot } from './kinds/reboot.ts';
@@ -247,9 +248,14 @@ function machine(
     restart: { restartableUnits: () => allowedUnits(config, spec) },
     logs: { files: config.logFiles },
     upgrade,
+    plugins: pluginsOf(config, log),
   });
   return { handlers, readBootId };
 }
+
+/** null: the machine's owner lets none be called. */
+export const pluginsOf = ({ pluginsFolder }: DaemonConfig, log: AgentLog): PluginPorts | null =>
+  pluginsFolder === undefined ? null : { folder: pluginsFolder, log };
 
 /** The signed spec may narrow what the owner of the machine allows. */
 function allowedUnits(config: DaemonConfig, spec: SpecStore): readonly string[] {

@@ -6,7 +6,7 @@
  * were kept from an earlier call can never put a wrong command into a log: they only save a read.
  */
 import { createHash } from 'node:crypto';
-import { fromBinary, toBinary } from '@bufbuild/protobuf';
+import { fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { type Any, AnySchema } from '@bufbuild/protobuf/wkt';
 import { isCommandId, maxCommandIdLength } from '../domain/commands/ids.ts';
 import { type CommandKindSpec, findCommandKind } from '../domain/commands/kinds.ts';
@@ -69,6 +69,8 @@ export interface Judged {
   readonly request: CommandRequest;
   readonly spec: CommandKindSpec;
   readonly payload: Any;
+  /** The same, decoded. */
+  readonly message: Message;
 }
 
 /**
@@ -127,20 +129,19 @@ function judge(request: CommandRequest, now: number): Judged {
   if (request.notBeforeMs !== undefined && request.batchId !== undefined)
     return refuse('not-before', 'a command of a batch is due when the batch is released');
   if ((request.notBeforeMs ?? now) >= request.deadlineMs) return refuse('not-before', 'it would be due only after its deadline');
-  const payload = parsePayload(request, spec) ?? refuse('payload', `the payload is not a ${spec.payload}`);
-  return { request, spec, payload };
+  const { payload, message } = parsePayload(request, spec) ?? refuse('payload', `the payload is not a ${spec.payload}`);
+  return { request, spec, payload, message };
 }
 
 const shown = (ms: number): string => (Number.isFinite(ms) && Math.abs(ms) < 8.64e15 ? showInstant(ms) : String(ms));
 
 /** null when the bytes are not an Any of the kind's own type. */
-function parsePayload({ payload }: CommandRequest, spec: CommandKindSpec): Any | null {
+function parsePayload({ payload }: CommandRequest, spec: CommandKindSpec): Pick<Judged, 'payload' | 'message'> | null {
   const schema = protocolRegistry.getMessage(spec.payload);
   try {
     const any = fromBinary(AnySchema, payload);
     if (schema === undefined || any.typeUrl !== `${typePrefix}${spec.payload}`) return null;
-    fromBinary(schema, any.value);
-    return any;
+    return { payload: any, message: fromBinary(schema, any.value) };
   } catch {
     return null;
   }

@@ -116,7 +116,8 @@ export class AgentState {
     return this.#ports.events;
   }
   get capabilities(): readonly string[] {
-    return [...Object.keys(this.#ports.handlers), ...(this.tunnels?.capabilities ?? [])].sort();
+    const offered = Object.entries(this.#ports.handlers).flatMap(([kind, { isOffered }]) => (isOffered === false ? [] : [kind]));
+    return [...offered, ...(this.tunnels?.capabilities ?? [])].sort();
   }
 
   wallMs(): number {

@@ -5,6 +5,7 @@ import { examples } from './common.ts';
 import { writeFailure } from './exit.ts';
 import type { BcdIo } from './io.ts';
 import { registerJoin } from './join.ts';
+import { registerPlugins } from './plugins.ts';
 import { registerRamdisk } from './ramdisk.ts';
 import { registerRun, registerSite } from './run.ts';
 import { registerStatus } from './status.ts';
@@ -18,6 +19,7 @@ export function createProgram(io: BcdIo): Command {
   registerRun(program);
   registerSite(program);
   registerRamdisk(program);
+  registerPlugins(program, io);
   registerStatus(program, io);
   examples(program, ['bcd join "$(better-compute tokens create)"', 'bcd run', 'bcd status --json']);
   for (const command of [program, ...program.commands]) {

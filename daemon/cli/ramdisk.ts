@@ -1,5 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
@@ -26,6 +26,7 @@ interface RamdiskFlags {
   readonly root?: string;
   readonly disks?: string;
   readonly afterJump?: string;
+  readonly plugins: string;
   readonly wait: number;
   readonly demonstrationOnlyRootOverlapMs?: number;
 }
@@ -38,6 +39,7 @@ export function registerRamdisk(program: Command): void {
     .option('--root <folder>', 'where this boot keeps its state (default: a new folder that goes with the process)')
     .option('--disks <folder>', 'for development: files in a folder in the place of this machine’s disks; nothing else is touched')
     .option('--after-jump <command>', 'for development, with --disks: what boot.kexec hands over to, in a shell')
+    .option('--plugins <folder>', 'what driver.invoke may call, where this folder is there (docs/plugins.md)', ramdiskPlugins)
     .addOption(new Option('--wait <seconds>', 'how long to go on while the join is not answered').default(900).argParser(whole))
     .addOption(
       new Option(
@@ -74,6 +76,7 @@ async function start({ env, log, fail }: ProcessContext, flags: RamdiskFlags): P
     root,
     ...hardwareOf(flags, { line, root, handOver }),
     config: parseDaemonConfig('the ramdisk’s configuration', '{}'),
+    plugins: await pluginsAt(flags.plugins),
     minOverlapMs: flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs,
     patienceMs: flags.wait * second,
     log,
@@ -88,6 +91,16 @@ async function start({ env, log, fail }: ProcessContext, flags: RamdiskFlags): P
       if (flags.root === undefined && follower === undefined) await rm(root, { recursive: true, force: true });
     },
   };
+}
+
+/** As `npm run ramdisk -- --plugins` puts them there. */
+const ramdiskPlugins = '/usr/lib/better-compute/plugins';
+
+/** A ramdisk is built with plugins or without; that they can be trusted is asked at each call. */
+async function pluginsAt(path: string): Promise<string | null> {
+  const folder = resolve(path);
+  const facts = await stat(folder).catch(() => undefined);
+  return facts?.isDirectory() === true ? folder : null;
 }
 
 /** A file where there is one of that name; else the text itself. */

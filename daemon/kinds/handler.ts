@@ -27,6 +27,8 @@ export type KindEnd =
   | { readonly kind: 'interrupted'; readonly message: string };
 
 export interface KindHandler {
+  /** false: the machine's owner gives it nothing to do this with. It answers UNSUPPORTED, and Hello does not announce it (SKEW-001). */
+  readonly isOffered?: false;
   /** Looks before the leap: facts to be durable before the effect. Has no effect itself. */
   prepare?(payload: Message, context: Omit<KindContext, 'note'>): Promise<StartNote>;
   /** Does it. Throws ControlError; a thrown error is a failed command. */

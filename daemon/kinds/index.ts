@@ -1,6 +1,7 @@
 /** The handlers of a machine's own daemon: one for each row of the kind table that is for its role (KIND-002). */
 import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import { daemonUpgradeHandler, type UpgradePorts } from './daemon-upgrade.ts';
+import { driverInvokeHandler, type PluginPorts } from './driver-invoke.ts';
 import type { KindHandler } from './handler.ts';
 import { type HostFiles, inventoryHandler } from './inventory.ts';
 import { type LogSources, logsCollectHandler } from './logs-collect.ts';
@@ -13,6 +14,8 @@ export interface KindPorts {
   readonly restart: RestartPolicy;
   readonly logs: LogSources;
   readonly upgrade: UpgradePorts | null;
+  /** null: it hosts none. */
+  readonly plugins: PluginPorts | null;
 }
 
 export const createKindHandlers = (ports: KindPorts): Readonly<Record<KindOfRole<'node'>, KindHandler>> =>
@@ -22,4 +25,5 @@ export const createKindHandlers = (ports: KindPorts): Readonly<Record<KindOfRole
     'service.restart': serviceRestartHandler(ports.restart),
     'logs.collect': logsCollectHandler(ports.logs),
     'daemon.upgrade': daemonUpgradeHandler(ports.upgrade),
+    'driver.invoke': driverInvokeHandler(ports.plugins),
   });

@@ -1,5 +1,6 @@
 /** What the ramdisk's handlers need of the machine and of the daemon around them. */
 import type { Signed } from '../../proto/index.ts';
+import type { PluginPorts } from '../kinds/driver-invoke.ts';
 import type { SecretPort } from '../secrets/port.ts';
 import type { SourceTiming } from './deploy/image-source.ts';
 import type { DiskHost, MachineFacts } from './disks/disk-host.ts';
@@ -44,6 +45,8 @@ export interface RamdiskPorts {
   readonly signer: () => EvidenceSigner;
   readonly secrets: SecretPort;
   readonly jump: Jump;
+  /** Those that the ramdisk was built with; null: none. */
+  readonly plugins: PluginPorts | null;
   /** A private folder in memory. */
   readonly scratch: string;
   readonly random: (length: number) => Uint8Array;

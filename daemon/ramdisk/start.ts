@@ -36,6 +36,8 @@ export interface RamdiskOptions {
   readonly root: string;
   readonly doer: JumpDoer;
   readonly config: DaemonConfig;
+  /** Folder of the plugins that the ramdisk was built with; null: it has none. */
+  readonly plugins: string | null;
   readonly minOverlapMs: number;
   /** How long the join may take. */
   readonly patienceMs: number;
@@ -71,7 +73,7 @@ export async function startRamdisk(options: RamdiskOptions): Promise<RunningDaem
 }
 
 function handlersOf(
-  { line, disks, machine, doer, log }: RamdiskOptions,
+  { line, disks, machine, doer, plugins, log }: RamdiskOptions,
   { around, dataDir, scratch }: { around: RoundState; dataDir: string; scratch: string },
 ): RoleHandlers & { takeUp: () => Promise<void> } {
   const { journal, secrets, identity, readBootId } = around;
@@ -84,6 +86,7 @@ function handlersOf(
     signer: () => evidenceSigner(identity.current),
     secrets,
     jump,
+    plugins: plugins === null ? null : { folder: plugins, log },
     scratch,
     random: (length) => randomBytes(length),
     sleep: (ms, signal) => sleep(ms, undefined, { signal }),

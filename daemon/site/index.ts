@@ -8,10 +8,11 @@ import type { KindOfRole } from '../../domain/commands/kinds.ts';
 import type { AgentLog } from '../agent/log.ts';
 import type { DaemonConfig } from '../config.ts';
 import { daemonUpgradeHandler, type UpgradePorts } from '../kinds/daemon-upgrade.ts';
+import { driverInvokeHandler, type PluginPorts } from '../kinds/driver-invoke.ts';
 import type { KindHandler } from '../kinds/handler.ts';
 import { type HostFiles, inventoryHandler } from '../kinds/inventory.ts';
 import { type LogSources, logsCollectHandler } from '../kinds/logs-collect.ts';
-import type { RoleHandlers, RoundState } from '../round.ts';
+import { pluginsOf, type RoleHandlers, type RoundState } from '../round.ts';
 import type { SecretPort } from '../secrets/port.ts';
 import type { RefusalStore } from './bmc/credential-broker.ts';
 import { createBmcHandlers } from './bmc/handlers.ts';
@@ -27,6 +28,7 @@ export interface SitePorts {
   readonly host: HostFiles;
   readonly logs: LogSources;
   readonly upgrade: UpgradePorts | null;
+  readonly plugins: PluginPorts | null;
   readonly secrets: SecretPort;
   /** Server time. */
   readonly now: () => number;
@@ -41,6 +43,7 @@ export const createSiteHandlers = (ports: SitePorts): Readonly<Record<KindOfRole
     'inventory.refresh': inventoryHandler(ports.host),
     'logs.collect': logsCollectHandler(ports.logs),
     'daemon.upgrade': daemonUpgradeHandler(ports.upgrade),
+    'driver.invoke': driverInvokeHandler(ports.plugins),
     ...createBmcHandlers({ secrets: ports.secrets, config: ports.config.bmc, now: ports.now, refusals: ports.refusals }),
     ...createBootHandlers({ desk: ports.desk }),
     'site.httpProxy': createProxyHandler({ secrets: ports.secrets, allow: ports.config.proxyAllow }),
@@ -79,7 +82,8 @@ export async function openSiteAgent({
       const host = { root: '/', readBootId };
       const desk = boot?.desk ?? null;
       const logs = { files: config.logFiles };
-      return { handlers: createSiteHandlers({ config: site, host, logs, upgrade, secrets, now, refusals, desk }) };
+      const plugins = pluginsOf(config, log);
+      return { handlers: createSiteHandlers({ config: site, host, logs, upgrade, plugins, secrets, now, refusals, desk }) };
     },
     async close() {
       await boot?.close();

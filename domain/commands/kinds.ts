@@ -5,7 +5,7 @@
 import type { SubjectRule } from '../batch/subjects.ts';
 
 export type NodeRole = 'node' | 'site' | 'ramdisk' | 'node-tenant';
-export type Lane = 'control' | 'power' | 'bulk' | 'bmc' | 'boot' | 'proxy' | 'disk';
+export type Lane = 'control' | 'power' | 'bulk' | 'bmc' | 'boot' | 'proxy' | 'disk' | 'driver';
 
 export interface CommandKindSpec {
   readonly roles: readonly NodeRole[];
@@ -31,6 +31,7 @@ const minutes = (n: number): number => n * 60_000;
 const hours = (n: number): number => n * 60 * 60_000;
 const agent = 'bettercompute.agent.v1';
 const site = 'bettercompute.site.v1';
+const driver = 'bettercompute.driver.v1';
 
 export const commandKinds = Object.freeze({
   'inventory.refresh': {
@@ -89,6 +90,19 @@ export const commandKinds = Object.freeze({
     payload: `${agent}.DaemonUpgrade`,
     result: `${agent}.DaemonUpgradeResult`,
     summary: 'replace the daemon by a signed release; done when the new program has a session',
+  },
+  'driver.invoke': {
+    roles: ['node', 'site', 'ramdisk'],
+    // Of its own: a plugin that takes its time holds up nothing but other plugins.
+    lane: 'driver',
+    // But where command and machine agree that the method is harmless (domain/commands/harm.ts).
+    destructive: true,
+    subject: 'node',
+    timeoutMs: minutes(30),
+    idempotent: false,
+    payload: `${driver}.DriverInvoke`,
+    result: `${driver}.DriverInvokeResult`,
+    summary: "call a method of one of the machine's own plugins",
   },
   'bmc.power': {
     roles: ['site'],
@@ -253,4 +267,5 @@ export const laneWindows: Readonly<Record<Lane, number>> = Object.freeze({
   boot: 256,
   proxy: 64,
   disk: 1,
+  driver: 16,
 });

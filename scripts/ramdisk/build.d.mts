@@ -14,4 +14,5 @@ export function buildRamdisk(options?: {
   readonly out?: string;
   readonly cache?: string;
   readonly flavour?: string;
+  readonly plugins?: string;
 }): Promise<{ folder: string; manifest: Manifest }>;

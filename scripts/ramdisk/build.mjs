@@ -15,6 +15,7 @@ import { runScript, SetupError } from '../lib/failure.mjs';
 import { projectRoot } from '../lib/sources.mjs';
 import { encodeCpio, modes, withFolders } from './cpio.mjs';
 import { kernelOf } from './kernel.mjs';
+import { pluginEntries } from './plugins.mjs';
 import { busybox, findProgram, programEntries, tools } from './programs.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -25,7 +26,7 @@ const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 const text = (text) => Buffer.from(text, 'utf8');
 
 /**
- * @param {{ out?: string, cache?: string, flavour?: string }} [options]
+ * @param {{ out?: string, cache?: string, flavour?: string, plugins?: string }} [options] plugins: a folder of them, as of a machine (docs/plugins.md)
  * @returns {Promise<{ folder: string, manifest: Manifest }>}
  * @typedef {{ format: string, kernel: { version: string, sha256: string, bytes: number }, initramfs: { sha256: string, bytes: number },
  *   missing: { program: string, package: string, for: string }[], modules: string[], files: { path: string, mode: string, bytes: number, sha256: string }[] }} Manifest
@@ -34,6 +35,7 @@ export async function buildRamdisk({
   out = join(projectRoot, '.better-compute', 'ramdisk'),
   cache = join(projectRoot, '.cache', 'ramdisk'),
   flavour = 'linux-image-cloud-amd64',
+  plugins,
 } = {}) {
   if (process.platform !== 'linux' || process.arch !== 'x64')
     throw new SetupError(
@@ -47,6 +49,7 @@ export async function buildRamdisk({
   const entries = withFolders([
     ...kernel.entries,
     ...found,
+    ...(plugins === undefined ? [] : pluginEntries(plugins)),
     ...(await programEntries(process.execPath, 'usr/bin/node')),
     { path: 'usr/lib/bcd.mjs', mode: modes.file, content: await bundledDaemon() },
     { path: 'bin/busybox', mode: modes.program, content: await busybox() },
@@ -99,11 +102,14 @@ async function toolEntries() {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   await runScript(async () => {
-    const { values } = parseArgs({ options: { out: { type: 'string' }, 'kernel-package': { type: 'string' } } });
-    const { out, 'kernel-package': flavour } = values;
+    const { values } = parseArgs({
+      options: { out: { type: 'string' }, plugins: { type: 'string' }, 'kernel-package': { type: 'string' } },
+    });
+    const { out, plugins, 'kernel-package': flavour } = values;
     const { folder, manifest } = await buildRamdisk({
       ...(out === undefined ? {} : { out }),
       ...(flavour === undefined ? {} : { flavour }),
+      ...(plugins === undefined ? {} : { plugins }),
     });
     for (const { program, package: name, for: purpose } of manifest.missing)
       process.stderr.write(`without ${program} (package ${name}): ${purpose}\n`);

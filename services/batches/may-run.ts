@@ -3,7 +3,6 @@
  * caller's, the batch is open, and a destructive command has one. The queue asks all of it again.
  */
 import { batchStateAt, takesCommands } from '../../domain/batch/states.ts';
-import { findCommandKind } from '../../domain/commands/kinds.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import { findBatches } from '../../drizzle/queries/batches.ts';
@@ -13,6 +12,8 @@ import { assertBatched } from './required.ts';
 export interface RunRequest {
   readonly nodes: readonly string[] | 'all';
   readonly kind: string;
+  /** Proto JSON of the kind's payload. */
+  readonly payload: Readonly<Record<string, unknown>>;
   readonly batchId?: string | undefined;
   /** Whom the caller acts for. */
   readonly tenants: readonly string[] | 'all';
@@ -20,9 +21,8 @@ export interface RunRequest {
 }
 
 /** @throws NOT_FOUND, INVALID_STATE, PERMISSION_DENIED as the queue would, or as a stranger's machine is answered */
-export async function assertMayRun(db: Executor, { nodes, kind, batchId, tenants, now }: RunRequest): Promise<void> {
-  const spec = findCommandKind(kind);
-  if (spec !== undefined) await assertBatched(db, [{ request: { id: kind, kind, ...(batchId === undefined ? {} : { batchId }) }, spec }]);
+export async function assertMayRun(db: Executor, { nodes, kind, payload, batchId, tenants, now }: RunRequest): Promise<void> {
+  await assertBatched(db, [{ request: { id: kind, kind, ...(batchId === undefined ? {} : { batchId }) }, message: payload }]);
   await assertOwnNodes(db, { nodes, tenants });
   if (batchId === undefined) return;
   const [batch] = await findBatches(db, [batchId]);

@@ -87,7 +87,7 @@ class Machine {
       this.#then(() => this.#startSystem(to)),
     );
     mkdirSync(root, { recursive: true });
-    this.#running = await startRamdisk({ ...common, line, root, disks, machine, doer, patienceMs: 10 * minute });
+    this.#running = await startRamdisk({ ...common, line, root, disks, machine, doer, plugins: null, patienceMs: 10 * minute });
   }
 
   async #startSystem({ seedFolder }: HandOver): Promise<void> {

@@ -60,6 +60,7 @@ describe('the kinds of commands a machine runs', () => {
       restart: { restartableUnits: () => ['nginx.service'] },
       logs: { files: {} },
       upgrade: null,
+      plugins: null,
       ...over,
     });
 

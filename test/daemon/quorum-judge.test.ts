@@ -64,6 +64,9 @@ describe('the verdict on a destructive command', () => {
     for (const [kind, spec] of Object.entries(commandKinds)) assert.equal(harmOf(kind, {}) !== 'none', spec.destructive, kind);
     for (const kind of ['node.reboot', 'bmc.power', 'bmc.boot', 'bmc.rotate', 'disk.wipe', 'deploy.image', 'boot.kexec'])
       assert.equal(harmOf(kind, {}), 'destructive', kind);
+    for (const harmless of [false, undefined, 'true', 1])
+      assert.equal(harmOf('driver.invoke', { harmless }), 'bound-only', String(harmless));
+    assert.equal(harmOf('driver.invoke', { harmless: true }), 'none');
     for (const kind of ['inventory.refresh', 'bmc.inventory', 'toString', '']) assert.equal(harmOf(kind, {}), 'none', kind);
     assert.equal(judged({ harm: 'none' }), 'free');
   });

@@ -87,6 +87,7 @@ describe('site.httpProxy', () => {
       host: { root: '/', readBootId: async () => 'boot' },
       logs: { files: {} },
       upgrade: null,
+      plugins: null,
       secrets,
       now: Date.now,
       refusals: memoryRefusals(),

@@ -15,6 +15,7 @@ describe('the table of command kinds', () => {
       ['service.restart', ['node'], 'control', false, 5],
       ['logs.collect', ['node', 'site'], 'bulk', false, 10],
       ['daemon.upgrade', ['node', 'site'], 'power', false, 30],
+      ['driver.invoke', ['node', 'site', 'ramdisk'], 'driver', true, 30],
       ['bmc.power', ['site'], 'bmc', true, 5],
       ['bmc.boot', ['site'], 'bmc', true, 5],
       ['bmc.rotate', ['site'], 'bmc', true, 5],
@@ -28,14 +29,15 @@ describe('the table of command kinds', () => {
       ['deploy.image', ['ramdisk'], 'disk', true, 120],
       ['boot.kexec', ['ramdisk'], 'power', true, 10],
     ]);
-    assert.deepEqual(laneWindows, { control: 16, power: 1, bulk: 2, bmc: 256, boot: 256, proxy: 64, disk: 1 });
+    assert.deepEqual(laneWindows, { control: 16, power: 1, bulk: 2, bmc: 256, boot: 256, proxy: 64, disk: 1, driver: 16 });
   });
 
   it('KIND-001 KIND-004 KIND-005 KIND-006 KIND-012 names for each kind a payload and a result that the protocol declares, and no two share one', () => {
     const files = { node: 'agent/v1/commands', ramdisk: 'agent/v1/metal', site: 'site/v1/site' } as const;
+    const packages: Readonly<Record<string, string>> = { 'driver.invoke': 'driver/v1/driver' };
     const fileOf = (name: string): string | undefined => protocolRegistry.getMessage(name)?.file.name;
     for (const [kind, { roles, payload, result }] of rows) {
-      const file = files[roles[0] as keyof typeof files];
+      const file = packages[kind] ?? files[roles[0] as keyof typeof files];
       assert.deepEqual([fileOf(payload), fileOf(result)], [`bettercompute/${file}`, `bettercompute/${file}`], kind);
     }
     const names = rows.flatMap(([, { payload, result }]) => [payload, result]);

@@ -28,6 +28,7 @@ import type { TunnelLimits } from '../../domain/tunnels/limits.ts';
 import type { QuorumFields } from '../../pki/trust/index.ts';
 import {
   DaemonUpgradeResultSchema,
+  driver,
   InventoryReportSchema,
   LogsCollectResultSchema,
   NodeRebootResultSchema,
@@ -114,6 +115,7 @@ function instantHandlers(count: (id: string) => void): Record<KindOfRole<'node'>
     'service.restart': counted(succeeded(ServiceRestartResultSchema, { activeState: 'active' })),
     'logs.collect': counted(succeeded(LogsCollectResultSchema, { bytes: 0n })),
     'daemon.upgrade': counted(succeeded(DaemonUpgradeResultSchema, { versionBefore: '0.1.0', versionAfter: '0.1.0' })),
+    'driver.invoke': counted(succeeded(driver.DriverInvokeResultSchema, { output: Buffer.from('simulated') })),
   };
 }
 

@@ -7,6 +7,7 @@ import {
   bounds,
   CommandBodySchema,
   decodeMessage,
+  driver,
   encodeMessage,
   HelloSchema,
   isProtocolRange,
@@ -69,6 +70,14 @@ describe('numbers that are fixed', () => {
     assert.equal(number(HelloSchema.fields, 'approver_set_sha256'), 19);
     assert.equal(number(StatusReportSchema.fields, 'approver_set_epoch'), 10);
     assert.equal(number(StatusReportSchema.fields, 'approver_set_sha256'), 11);
+  });
+
+  it('KIND-008 TRN-035 the bytes of a call of a plugin, which leaves are bound to, never change', () => {
+    const call = { plugin: 'psu', manifestSha256: 'ab', method: 'read', input: Buffer.from([0, 255]), harmless: true, runId: 'r1' };
+    const bytes = toBinary(driver.DriverInvokeSchema, create(driver.DriverInvokeSchema, call));
+    assert.equal(Buffer.from(bytes).toString('hex'), '0a03707375120261621a0472656164220200ff280132027231');
+    const answer = toBinary(driver.DriverInvokeResultSchema, create(driver.DriverInvokeResultSchema, { output: Buffer.from('ok') }));
+    assert.equal(Buffer.from(answer).toString('hex'), '0a026f6b');
   });
 
   it('QUO-031 CommandBody carries the batch inside the signed bytes', () => {

@@ -71,6 +71,7 @@ export async function stageRamdisk(over: Partial<RamdiskPorts> = {}): Promise<Ra
     signer: () => evidenceSigner(stored),
     secrets: { read: (ref) => Promise.reject(new Error(`no secret ${ref}`)) },
     jump: { readBootId: async () => 'boot-1', load: async () => 'kernel', afterReceipt: async () => undefined },
+    plugins: null,
     scratch: scratchFolder(),
     random: (length) => randomBytes(length),
     sleep: async () => undefined,

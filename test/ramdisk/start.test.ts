@@ -100,6 +100,7 @@ describe('bcd ramdisk', () => {
       machine: () => folderMachine(disks),
       doer,
       config: parseDaemonConfig('config', '{}'),
+      plugins: null,
       minOverlapMs: day,
       patienceMs: second,
       log: { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined },

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
-import { fromBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { hour, minute } from '../../domain/time.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
 import { readOpenCommands } from '../../drizzle/queries/dispatch.ts';
 import { verifyIntent } from '../../pki/envelope/index.ts';
 import { noQuorum } from '../../pki/trust/index.ts';
-import { CommandBodySchema, SignatureSchema } from '../../proto/index.ts';
-import { batchProgress, cancelBatch, labelsAhead, progressByLabel } from '../../services/batches/index.ts';
+import { CommandBodySchema, driver, SignatureSchema } from '../../proto/index.ts';
+import { assertMayRun, batchProgress, cancelBatch, labelsAhead, progressByLabel } from '../../services/batches/index.ts';
 import { cancelCommandsOf, expireCommands, reconcileCommands } from '../../services/command-ends.ts';
 import { findCommand } from '../../services/command-queue.ts';
 import { resignCommands } from '../../services/resign.ts';
@@ -28,6 +29,9 @@ import {
   three,
 } from './batch-support.ts';
 import { inventoryPayload, rebootPayload, refused, sha256, testBundle } from './support.ts';
+
+const pluginPayload = (init: MessageInitShape<typeof driver.DriverInvokeSchema>): Uint8Array =>
+  toBinary(AnySchema, anyPack(driver.DriverInvokeSchema, create(driver.DriverInvokeSchema, init)));
 
 describe('commands of a batch', () => {
   const used = useDatabase({ max: 10 });
@@ -140,6 +144,29 @@ describe('commands of a batch', () => {
     });
     const harmless = { ...bare, kind: 'inventory.refresh', payload: inventoryPayload() };
     assert.equal((await enqueueAll(used.db, [harmless])).enqueued.length, 1);
+  });
+
+  it('KIND-008 DMN-037 a call of a plugin that claims to be harmless, and a relayed GET, need no batch; without the claim they do', async () => {
+    const bare = rebootIn('n4');
+    const invoke = (harmless: boolean) => ({
+      ...bare,
+      id: `invoke-${harmless}`,
+      kind: 'driver.invoke',
+      payload: pluginPayload({ harmless }),
+    });
+    await assert.rejects(enqueueAll(used.db, [invoke(false)]), refused('INVALID_STATE', /driver\.invoke is destructive/, 'batch-required'));
+    assert.equal((await enqueueAll(used.db, [invoke(true)])).enqueued.length, 1);
+    const asked = { nodes: ['n4'], tenants: 'all', now: start } as const;
+    for (const [kind, payload] of [
+      ['driver.invoke', { harmless: true }],
+      ['site.httpProxy', { method: 'GET' }],
+    ] as const) {
+      await assertMayRun(used.db, { ...asked, kind, payload });
+      await assert.rejects(
+        assertMayRun(used.db, { ...asked, kind, payload: {} }),
+        refused('INVALID_STATE', /is destructive/, 'batch-required'),
+      );
+    }
   });
 
   it('BAT-025 with an allowance, or without approvers, it is enqueued', async () => {

@@ -1,5 +1,6 @@
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
-import { commandKinds, findCommandKind } from '../../../domain/commands/kinds.ts';
+import { harmOf } from '../../../domain/commands/harm.ts';
+import { commandKinds } from '../../../domain/commands/kinds.ts';
 import { isFinished } from '../../../domain/commands/states.ts';
 import { ControlError, isControlError } from '../../../domain/errors.ts';
 import type { CommandAnswer } from '../../api-client.ts';
@@ -51,6 +52,7 @@ export function newCommandsRun(ports: Ports, run: (options: CommandsRunOptions) 
     'better-compute commands run inventory.refresh node-17 node-18',
     'better-compute commands run inventory.refresh --all --no-wait --json',
     `better-compute commands run service.restart node-17 --payload '{"unit":"nginx.service"}'`,
+    `better-compute commands run driver.invoke node-17 --payload '{"plugin":"psu","manifestSha256":"…","method":"read","harmless":true}'`,
     'better-compute commands run node.reboot node-17 --reason "kernel" --yes',
   ]);
 }
@@ -76,7 +78,7 @@ function jsonObject(value: string): Record<string, unknown> {
 
 export async function commandsRunRun(options: CommandsRunOptions, ports: Ports): Promise<void> {
   assertTargets(options);
-  if (findCommandKind(options.kind)?.destructive === true) {
+  if (harmOf(options.kind, options.payload) !== 'none') {
     const where = options.all ? 'every active node' : options.nodes.join(', ');
     await assertConfirmed(ports.io, options.yes, `Run ${options.kind} on ${where}?`);
   }

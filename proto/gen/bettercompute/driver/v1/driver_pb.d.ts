@@ -2,8 +2,7 @@
 // @generated from file bettercompute/driver/v1/driver.proto (package bettercompute.driver.v1, syntax proto3)
 /* eslint-disable */
 
-// A draft: what a command driver.invoke asks of a plugin that bcd hosts, and what comes of it (KIND-008). No kind of the table carries these
-// messages yet, for bcd hosts no plugins; until one does, they may change.
+// What a command driver.invoke asks of a plugin that bcd hosts, and what comes of it (KIND-008, docs/plugins.md).
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
@@ -20,7 +19,7 @@ export declare const file_bettercompute_driver_v1_driver: GenFile;
  */
 export declare type DriverInvoke = Message<"bettercompute.driver.v1.DriverInvoke"> & {
   /**
-   * By its name in the daemon's configuration.
+   * The name of its folder in the machine's folder of plugins.
    *
    * @generated from field: string plugin = 1;
    */
@@ -46,6 +45,20 @@ export declare type DriverInvoke = Message<"bettercompute.driver.v1.DriverInvoke
    * @generated from field: bytes input = 4;
    */
   input: Uint8Array;
+
+  /**
+   * It is no destructive method, so no approver is asked; refused where the machine's manifest says otherwise.
+   *
+   * @generated from field: bool harmless = 5;
+   */
+  harmless: boolean;
+
+  /**
+   * Of the run whose ramdisk is meant; empty for a machine of its own.
+   *
+   * @generated from field: string run_id = 6;
+   */
+  runId: string;
 };
 
 /**

@@ -2,8 +2,7 @@
 // @generated from file bettercompute/driver/v1/driver.proto (package bettercompute.driver.v1, syntax proto3)
 /* eslint-disable */
 
-// A draft: what a command driver.invoke asks of a plugin that bcd hosts, and what comes of it (KIND-008). No kind of the table carries these
-// messages yet, for bcd hosts no plugins; until one does, they may change.
+// What a command driver.invoke asks of a plugin that bcd hosts, and what comes of it (KIND-008, docs/plugins.md).
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 
@@ -11,7 +10,7 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file bettercompute/driver/v1/driver.proto.
  */
 export const file_bettercompute_driver_v1_driver = /*@__PURE__*/
-  fileDesc("CiRiZXR0ZXJjb21wdXRlL2RyaXZlci92MS9kcml2ZXIucHJvdG8SF2JldHRlcmNvbXB1dGUuZHJpdmVyLnYxIlYKDERyaXZlckludm9rZRIOCgZwbHVnaW4YASABKAkSFwoPbWFuaWZlc3Rfc2hhMjU2GAIgASgJEg4KBm1ldGhvZBgDIAEoCRINCgVpbnB1dBgEIAEoDCIkChJEcml2ZXJJbnZva2VSZXN1bHQSDgoGb3V0cHV0GAEgASgMYgZwcm90bzM");
+  fileDesc("CiRiZXR0ZXJjb21wdXRlL2RyaXZlci92MS9kcml2ZXIucHJvdG8SF2JldHRlcmNvbXB1dGUuZHJpdmVyLnYxIngKDERyaXZlckludm9rZRIOCgZwbHVnaW4YASABKAkSFwoPbWFuaWZlc3Rfc2hhMjU2GAIgASgJEg4KBm1ldGhvZBgDIAEoCRINCgVpbnB1dBgEIAEoDBIQCghoYXJtbGVzcxgFIAEoCBIOCgZydW5faWQYBiABKAkiJAoSRHJpdmVySW52b2tlUmVzdWx0Eg4KBm91dHB1dBgBIAEoDGIGcHJvdG8z");
 
 /**
  * Describes the message bettercompute.driver.v1.DriverInvoke.

@@ -1,0 +1,1 @@
+export function pluginEntries(folder: string): { readonly path: string; readonly mode: number; readonly content: Buffer }[];
