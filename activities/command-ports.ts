@@ -1,6 +1,7 @@
 /** What the command activities need from the outside: the log, the waits, the nodes. */
 import type { CommandKind, NodeRole } from '../domain/commands/kinds.ts';
 import type { CommandState } from '../domain/commands/states.ts';
+import type { EarlierAttempt } from '../services/command-body.ts';
 import type { Clock, ResignPort } from './rotation-ports.ts';
 
 export interface CommandView {
@@ -58,6 +59,8 @@ export interface EnqueueItem {
   readonly requestedBy: string;
   /** Held until that batch is approved and released. */
   readonly batchId?: string;
+  /** The first command that asked for the same action, where nobody knows what became of it. */
+  readonly earlier?: EarlierAttempt;
 }
 
 export interface CommandSigningPorts extends Clock {

@@ -15,6 +15,8 @@ import { isFinished } from '../domain/commands/states.ts';
 import { errorTable, isControlError } from '../domain/errors.ts';
 import { type ActName, actCommandId, actOf, runPrefix, silentForMs } from '../domain/metal/acts.ts';
 import { minute } from '../domain/time.ts';
+import type { EarlierAttempt } from '../services/command-body.ts';
+import { earlierAttempt } from './earlier-attempt.ts';
 import { translated } from './failures.ts';
 import { type Observed, type ObserveInput, observe } from './metal-control.ts';
 import { composeAct } from './metal-payloads.ts';
@@ -151,6 +153,7 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
       deadline: ports.now() + startWithinMs,
       requestedBy: facts.run.actor,
       ...batchOf(facts, input.act),
+      ...(await asksAgain(ports, sending)),
     },
   ]);
   return null;
@@ -159,6 +162,13 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
 /** A batch holds what destroys, and takes nothing else in. */
 const batchOf = ({ run: { batchId } }: RunFacts, act: ActName): { batchId?: string } =>
   batchId === null || !commandKinds[actOf(act).kind].destructive ? {} : { batchId };
+
+/** The number of an attempt says nothing to who gets it: what the machine was like before the first one does (MT2). */
+async function asksAgain({ answers }: MetalSigningPorts, { input, facts }: Sending): Promise<{ earlier?: EarlierAttempt }> {
+  if (input.n === input.first || actOf(input.act).looksBefore !== true) return {};
+  const idOfAttempt = (name: ActName, n: number): string => idOf(facts, { ...input, act: name }, n);
+  return { earlier: await earlierAttempt({ answers, idOf: idOfAttempt, first: input.first }) };
+}
 
 const shownMinutes = (ms: number): string => `${Math.round(ms / minute)} min`;
 

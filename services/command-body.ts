@@ -3,6 +3,12 @@ import { create } from '@bufbuild/protobuf';
 import type { Any } from '@bufbuild/protobuf/wkt';
 import { CommandBodySchema, encodeMessage } from '../proto/index.ts';
 
+/** The first command that asked for the same action, and how its target was before it; null where nobody told. */
+export interface EarlierAttempt {
+  readonly commandId: string;
+  readonly seen: Any | null;
+}
+
 export interface BodyInput {
   readonly commandId: string;
   readonly nodeId: string;
@@ -10,6 +16,8 @@ export interface BodyInput {
   readonly payload: Any;
   /** Empty outside of a batch. */
   readonly batchId: string;
+  /** Absent for a first attempt. */
+  readonly earlier?: EarlierAttempt | undefined;
 }
 
 export interface BodyMoment {
@@ -20,9 +28,12 @@ export interface BodyMoment {
 }
 
 /** @throws ProtocolError above the bound */
-export function encodeBody(input: BodyInput, { trustDomain, issuedAtMs, generation, expiresAtMs }: BodyMoment): Uint8Array {
+export function encodeBody({ earlier, ...input }: BodyInput, { trustDomain, issuedAtMs, generation, expiresAtMs }: BodyMoment): Uint8Array {
   const message = create(CommandBodySchema, {
     ...input,
+    ...(earlier === undefined
+      ? {}
+      : { earlier: { commandId: earlier.commandId, ...(earlier.seen === null ? {} : { seen: earlier.seen }) } }),
     trustDomain,
     issuedAtMs: BigInt(Math.floor(Number(issuedAtMs))),
     expiresAtMs: BigInt(Math.floor(Number(expiresAtMs))),

@@ -20,7 +20,7 @@ import { CommandBodySchema, protocolRegistry, SignatureSchema } from '../proto/i
 import { appendTogether } from './append-together.ts';
 import { appendToBatches, type BatchedCommand } from './batches/enqueue.ts';
 import { assertBatched } from './batches/required.ts';
-import { type BodyInput, encodeBody } from './command-body.ts';
+import { type BodyInput, type EarlierAttempt, encodeBody } from './command-body.ts';
 import type { WorkerKeyProvider } from './worker-keys.ts';
 
 export { cancelCommand, expireCommands, findCommand, getCommand, reconcileCommands } from './command-ends.ts';
@@ -40,6 +40,8 @@ export interface CommandRequest {
   readonly notBeforeMs?: number;
   /** Its batch: held until that is approved and released, when its deadline is set anew. */
   readonly batchId?: string;
+  /** Where an earlier command may have done the same already: who gets this one looks before he acts. */
+  readonly earlier?: EarlierAttempt;
 }
 
 export interface EnqueueOptions {
@@ -270,12 +272,13 @@ function unsigned({ trustDomain, now }: EnqueueOptions, { request, spec, payload
   };
 }
 
-const bodyOf = ({ id, nodeId, kind, batchId }: CommandRequest, payload: Any): BodyInput => ({
+const bodyOf = ({ id, nodeId, kind, batchId, earlier }: CommandRequest, payload: Any): BodyInput => ({
   commandId: id,
   nodeId,
   kind,
   payload,
   batchId: batchId ?? '',
+  earlier,
 });
 
 /**

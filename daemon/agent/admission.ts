@@ -28,6 +28,7 @@ import {
   CommandBodySchema,
   CommandRejectReason,
   decodeMessage,
+  type EarlierAttempt,
   protocolRegistry,
 } from '../../proto/index.ts';
 import type { QuorumClaim } from '../quorum/claims.ts';
@@ -128,6 +129,7 @@ export interface AdmittedPayload {
   readonly kind: string;
   /** As of the admitted command. */
   readonly subject: string | null;
+  readonly earlier: EarlierAttempt | undefined;
 }
 
 /** Decodes a body that was admitted before; it comes from the journal. @throws DATA_CORRUPT when it does not decode */
@@ -136,7 +138,7 @@ export function readAdmittedPayload(bytes: Uint8Array): AdmittedPayload {
     const body = decodeMessage(CommandBodySchema, bytes, 'commandBody');
     const spec = findCommandKind(body.kind) ?? refuse(R.UNSUPPORTED, `this daemon has no kind "${body.kind}" any more`);
     const payload = decodePayload(body, spec);
-    return { spec, payload, kind: body.kind, subject: findSubject(body, { spec, payload }) };
+    return { spec, payload, kind: body.kind, subject: findSubject(body, { spec, payload }), earlier: body.earlier };
   } catch (cause) {
     throw new ControlError('DATA_CORRUPT', 'a journaled command does not decode', { cause, details: { reason: 'journal-body' } });
   }

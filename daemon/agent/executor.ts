@@ -12,8 +12,8 @@ import { anyPack } from '@bufbuild/protobuf/wkt';
 import type { CommandKindSpec } from '../../domain/commands/kinds.ts';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { showInstant } from '../../domain/time.ts';
-import { bounds, CommandOutcome, type CommandResult, CommandResultSchema } from '../../proto/index.ts';
-import { type KindEnd, type KindHandler, type KindHandlers, leftToNextStart } from '../kinds/handler.ts';
+import { bounds, CommandOutcome, type CommandResult, CommandResultSchema, type EarlierAttempt } from '../../proto/index.ts';
+import { type KindContext, type KindEnd, type KindHandler, type KindHandlers, leftToNextStart } from '../kinds/handler.ts';
 import type { CrashHook } from '../state/crash-points.ts';
 import type { AcceptedCommand, Journal, JournalEntry, StartNote } from '../state/journal.ts';
 import { type AdmittedCommand, readAdmittedPayload } from './admission.ts';
@@ -119,7 +119,7 @@ export class Executor {
 
   async #run(job: Job): Promise<void> {
     const { entry } = job;
-    const { spec, payload } = readAdmittedPayload(entry.body);
+    const { spec, payload, earlier } = readAdmittedPayload(entry.body);
     const handler = this.#ports.handlers[entry.kind];
     const startedAtMs = this.#ports.now();
     let end: KindEnd;
@@ -127,8 +127,8 @@ export class Executor {
       if (handler === undefined) throw new ControlError('UNSUPPORTED', `this daemon has no handler for ${entry.kind}`);
       end =
         entry.state === 'started'
-          ? await this.#takeUp({ ...job, entry }, { spec, payload, handler })
-          : await this.#start(job, { spec, payload, handler });
+          ? await this.#takeUp({ ...job, entry }, { spec, payload, handler, earlier })
+          : await this.#start(job, { spec, payload, handler, earlier });
     } catch (error) {
       if (error === leftToNextStart || job.abort.signal.reason === leftToNextStart) return;
       if (error instanceof JournalFailure) throw error.cause;
@@ -142,7 +142,10 @@ export class Executor {
     job.abort.signal.throwIfAborted();
     this.#assertInTime(job.entry);
     const { prepare } = work.handler;
-    const note = prepare === undefined ? {} : await this.#inTime(job, work, () => prepare(work.payload, this.#context(job, {})));
+    const note =
+      prepare === undefined
+        ? {}
+        : await this.#inTime(job, work, () => prepare(work.payload, this.#context(job, { note: {}, earlier: work.earlier })));
     await journaled(this.#ports.journal.started(job.entry.id, { atMs: this.#ports.now(), note }));
     return this.#perform(job, { ...work, note });
   }
@@ -150,14 +153,14 @@ export class Executor {
   /** Started before a crash, and no end in the journal. */
   async #takeUp(job: StartedJob, work: Work): Promise<KindEnd> {
     const { entry } = job;
-    if (work.handler.recover !== undefined) return work.handler.recover(work.payload, this.#context(job, entry.note));
+    if (work.handler.recover !== undefined) return work.handler.recover(work.payload, this.#context(job, { ...work, note: entry.note }));
     if (!work.spec.idempotent) return interrupted(entry);
     this.#assertInTime(entry);
     return this.#perform(job, { ...work, note: entry.note });
   }
 
   #perform(job: Job, work: Work & { note: StartNote }): Promise<KindEnd> {
-    return this.#inTime(job, work, () => work.handler.run(work.payload, this.#context(job, work.note)));
+    return this.#inTime(job, work, () => work.handler.run(work.payload, this.#context(job, work)));
   }
 
   async #inTime<T>(job: Job, { spec }: Work, act: () => Promise<T>): Promise<T> {
@@ -174,13 +177,14 @@ export class Executor {
     }
   }
 
-  #context(job: Job, note: StartNote) {
+  #context(job: Job, { note, earlier }: { note: StartNote; earlier: EarlierAttempt | undefined }): KindContext {
     const { id } = job.entry;
     return {
       commandId: id,
       signal: job.abort.signal,
       now: this.#ports.now,
       note,
+      earlier,
       progress: (report: { done: number; total: number; note: string }) => this.#ports.onProgress({ id, ...report }),
     };
   }
@@ -216,6 +220,7 @@ interface Work {
   readonly spec: CommandKindSpec;
   readonly payload: Message;
   readonly handler: KindHandler;
+  readonly earlier: EarlierAttempt | undefined;
 }
 
 class JournalFailure extends Error {

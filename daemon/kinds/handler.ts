@@ -1,6 +1,7 @@
 /** What a command kind is to the executor. One handler per row of the kind table (domain/commands/kinds.ts). */
 import type { DescMessage, Message, MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
+import type { EarlierAttempt } from '../../proto/index.ts';
 import type { StartNote } from '../state/journal.ts';
 
 export interface KindContext {
@@ -12,6 +13,8 @@ export interface KindContext {
   progress(report: { done: number; total: number; note: string }): void;
   /** What `prepare` noted, durable since before the effect. */
   readonly note: StartNote;
+  /** Signed with the command: another one asked for the same before, and nobody knows what became of it. Absent for a first attempt. */
+  readonly earlier?: EarlierAttempt | undefined;
 }
 
 interface KindAnswer {

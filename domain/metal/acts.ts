@@ -1,7 +1,8 @@
 /**
  * The commands of a run, one row each: of which step, on whom, how often at most, and what is taken back for it. The name of an act and
  * its number make the end of the command's id, `<workflow id>/<run id>/<act>.<n>`; n counts the attempts of a run, so that a
- * command is never sent twice under one id, and what an earlier attempt did is asked for before the next one is made.
+ * command is never sent twice under one id, and what an earlier attempt did is asked for before the next one is made. Which planned action
+ * it is stands in the payload, by its ordinal, and is signed and approved there.
  */
 import type { CommandKind } from '../commands/kinds.ts';
 import { minute, second } from '../time.ts';
@@ -18,6 +19,8 @@ export interface ActSpec {
   readonly tries: number;
   /** What is done on the way back once it may have begun; decided by what was sent, never by how far the run believes it is. */
   readonly undo?: readonly Undo[];
+  /** Doing it twice is not doing it once: another attempt carries how the machine was before the first, and who gets it looks (MT2). */
+  readonly looksBefore?: true;
   /** Its end is not waited for: something else proves it (M11). */
   readonly provenElsewhere?: true;
 }
@@ -26,7 +29,7 @@ export const acts = Object.freeze({
   inventory: { kind: 'bmc.inventory', on: 'site', tries: 3 },
   'prepare-boot': { kind: 'boot.prepareRamdisk', on: 'site', tries: 3, undo: ['close-boots', 'clean-up'] },
   'set-boot': { kind: 'bmc.boot', on: 'site', tries: 3 },
-  power: { kind: 'bmc.power', on: 'site', tries: 3, undo: ['power-off'] },
+  power: { kind: 'bmc.power', on: 'site', tries: 3, undo: ['power-off'], looksBefore: true },
   'read-disks': { kind: 'diag.disks', on: 'ramdisk', tries: 2 },
   'diagnose-gpus': { kind: 'diag.dcgm', on: 'ramdisk', tries: 1 },
   wipe: { kind: 'disk.wipe', on: 'ramdisk', tries: 1 },

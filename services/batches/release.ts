@@ -151,8 +151,9 @@ async function sign(key: WorkerKey, row: HeldCommand, { batch, deadline, generat
   assertInScope(row, held, batch);
   const { commandId, nodeId, kind, payload, batchId } = held;
   if (payload === undefined) throw differs(row, 'has no payload');
+  const earlier = held.earlier === undefined ? undefined : { commandId: held.earlier.commandId, seen: held.earlier.seen ?? null };
   const body = encodeBody(
-    { commandId, nodeId, kind, payload, batchId },
+    { commandId, nodeId, kind, payload, batchId, earlier },
     { trustDomain: context.trustDomain, issuedAtMs: context.now, generation, expiresAtMs: deadline },
   );
   const bodySha256 = sha256(body);

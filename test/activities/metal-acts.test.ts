@@ -1,11 +1,14 @@
 /** Who is given up on when he is silent, and who has a command next: one attempt of a run's command, called by hand. */
 import assert from 'node:assert/strict';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { anyUnpack } from '@bufbuild/protobuf/wkt';
 import { CompleteAsyncError } from '@temporalio/activity';
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { DefaultLogger } from '@temporalio/worker';
 import { type ActEnd, type ActInput, createMetalSigningActivities } from '../../activities/metal-signing.ts';
 import { type ActName, acts, silentForMs } from '../../domain/metal/acts.ts';
 import { day, minute } from '../../domain/time.ts';
+import { site } from '../../proto/index.ts';
 import { testProfile } from '../workflows/metal-rows.ts';
 import { MetalWorld } from '../workflows/metal-world.ts';
 
@@ -118,8 +121,44 @@ describe('an attempt of a run’s command', () => {
             [commandOf(act, 2), 'agent-b'],
           ],
         );
+        const [, second] = world.enqueued.filter(({ id }) => id.includes(`/${act}.`));
+        assert.equal(second?.earlier?.commandId, act === 'power' ? commandOf(act, 1) : undefined, 'only what is no level says it');
         // The first one comes back and says that it was done: there is no third.
         Object.assign(first, { state: 'done' });
         assert.deepEqual(await attempt(act, { n: 3 }), { state: 'done', error: '' });
       });
+
+  describe('MT2 power that is asked for again', () => {
+    const told = (lastReset: string) => ({ power: site.PowerState.ON, lastReset, bootProgress: '' });
+    const boot = (lastReset: string) => toBinary(site.BmcBootResultSchema, create(site.BmcBootResultSchema, { seen: told(lastReset) }));
+    const power = (lastReset: string) => toBinary(site.BmcPowerResultSchema, create(site.BmcPowerResultSchema, { seen: told(lastReset) }));
+    const seenBy = ({ world }: Setting): string | null | undefined => {
+      const earlier = world.enqueued.at(-1)?.earlier;
+      if (earlier === undefined) return undefined;
+      return earlier.seen === null ? null : (anyUnpack(earlier.seen, site.SystemSightSchema)?.lastReset ?? null);
+    };
+
+    it('says how the machine was in the last answer before its first attempt, whichever act that was of', async () => {
+      const setting = await begun();
+      const { world, attempt, commandOf } = setting;
+      const template = world.stored.get('erased');
+      assert.ok(template);
+      const ended = (act: ActName, n: number, { at, result }: { at: number; result: Uint8Array }): void => {
+        world.stored.set(commandOf(act, n), { ...template, kind: acts[act].kind, id: commandOf(act, n), createdAt: at, result });
+      };
+      await attempt('power', { n: 2 });
+      assert.equal(seenBy(setting), null, 'nobody told');
+      ended('set-boot', 1, { at: 1, result: boot('first') });
+      await attempt('power', { n: 3 });
+      assert.equal(seenBy(setting), 'first');
+      ended('set-boot', 2, { at: 2, result: boot('second') });
+      await attempt('power', { n: 4 });
+      assert.equal(seenBy(setting), 'second');
+      ended('power', 1, { at: 3, result: power('third') });
+      await attempt('power', { n: 6, first: 2 });
+      assert.equal(seenBy(setting), 'third');
+      await attempt('power', { n: 7, first: 7 });
+      assert.equal(seenBy(setting), undefined, 'a first attempt follows none');
+    });
+  });
 });

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
-import { attemptOf, judgeTakenUp, planPower, resetAgeMs } from '../../daemon/site/bmc/power-plan.ts';
+import { create } from '@bufbuild/protobuf';
+import { anyPack } from '@bufbuild/protobuf/wkt';
+import { judgeEarlier, judgeTakenUp, planPower } from '../../daemon/site/bmc/power-plan.ts';
 import { observedPower } from '../../daemon/site/redfish/system.ts';
-import { site } from '../../proto/index.ts';
+import { EarlierAttemptSchema, site } from '../../proto/index.ts';
 import type { FaultScript, Quirk } from '../fakes/bmc/server.ts';
-import { credentialRef, setBmcStage, valueOf } from './bmc-stage.ts';
+import { credentialRef, payloadOf, setBmcStage, valueOf } from './bmc-stage.ts';
 
 const { PowerAction, PowerState } = site;
 
@@ -267,35 +269,109 @@ describe('bmc.power', () => {
     }
   });
 
-  it('MT2 another agent that is sent the same action finds the effect and sends nothing', async () => {
-    const bmc = await stage.bmcWith();
-    await stage.perform('bmc.power', bmc, { payload: { action: PowerAction.CYCLE }, commandId: 'machine/m-1/provision/run-1/power.1' });
-    stage.clock.advance(60_000);
-    const again = { payload: { action: PowerAction.CYCLE }, commandId: 'machine/m-1/provision/run-1/power.2' };
-    const end = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, again));
-    assert.deepEqual([end.already, bmc.effects.resets], [true, ['PowerCycle']]);
-    assert.match(end.notes.join(), /was reset \d+ s ago, by an earlier attempt: nothing was sent/);
-    stage.clock.advance(10 * 60_000);
-    assert.equal(
-      valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, again)).already,
-      false,
-      'a reset of long ago is another one',
-    );
-    const off = { payload: { action: PowerAction.OFF_HARD }, commandId: 'machine/m-1/provision/run-1/off.1' };
-    assert.equal(valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, off)).already, false);
-    assert.equal(
-      valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, { ...off, commandId: 'machine/m-1/provision/run-1/off.2' }))
-        .already,
-      true,
-    );
-  });
+  describe('MT2 an action that was asked for before', () => {
+    const cycle = { payload: { action: PowerAction.CYCLE } };
+    const idOf = (n: number): string => `machine/m-1/provision/run-1/power.${n}`;
+    /** As an agent told it in the answer before, and the control plane signed it. */
+    const earlierThan = (n: number, seen: site.BmcPowerResult['seen'] | undefined) =>
+      create(EarlierAttemptSchema, { commandId: idOf(n), ...(seen === undefined ? {} : { seen: anyPack(site.SystemSightSchema, seen) }) });
+    type Bmc = Awaited<ReturnType<typeof stage.bmcWith>>;
+    const setBoot = async (bmc: Bmc): Promise<site.SystemSight> => {
+      const end = await stage.perform('bmc.boot', bmc, { payload: { target: site.BootTarget.NETWORK } });
+      const { seen } = valueOf(site.BmcBootResultSchema, end);
+      assert.ok(seen);
+      return seen;
+    };
+    const power = async (bmc: Bmc, n: number, earlier?: ReturnType<typeof earlierThan>): Promise<site.BmcPowerResult> =>
+      valueOf(
+        site.BmcPowerResultSchema,
+        await stage.perform('bmc.power', bmc, { ...cycle, commandId: idOf(n), ...(earlier ? { earlier } : {}) }),
+      );
 
-  it('reads attempts and ages as they are meant', () => {
-    assert.deepEqual(['a/b/power.1', 'a/b/power.12', 'a/b/power', 'x.0', ''].map(attemptOf), [1, 12, 1, 1, 1]);
-    const seen = { power: 'on', lastReset: '2026-01-01T00:00:00+00:00', bootProgress: '' } as const;
-    assert.equal(resetAgeMs(seen, '2026-01-01T01:00:30+01:00'), 30_000);
-    assert.equal(resetAgeMs(seen, '2025-12-31T23:59:00Z'), null, 'in the future of its own clock');
-    assert.equal(resetAgeMs({ ...seen, lastReset: '' }, '2026-01-01T00:00:00Z'), null);
+    it('is found done by another agent, which sends nothing, however long ago it was', async () => {
+      const bmc = await stage.bmcWith();
+      const seen = await setBoot(bmc);
+      await power(bmc, 1);
+      for (const passes of [1000, 60_000, 3_600_000]) {
+        stage.clock.advance(passes);
+        const { already, notes } = await power(bmc, 2, earlierThan(1, seen));
+        assert.deepEqual([already, bmc.effects.resets], [true, ['PowerCycle']]);
+        assert.match(notes.join(), /run-1\/power\.1 asked for the same, and it was done: nothing was sent/);
+      }
+    });
+
+    it('is another action than the one a minute before it: a first attempt never takes an earlier reset for its own', async () => {
+      const bmc = await stage.bmcWith();
+      await power(bmc, 1);
+      stage.clock.advance(60_000);
+      assert.equal((await power(bmc, 2)).already, false);
+      assert.deepEqual(bmc.effects.resets, ['PowerCycle', 'PowerCycle']);
+    });
+
+    it('is done by another agent where the first one never sent it, though the action before it was a moment ago', async () => {
+      const bmc = await stage.bmcWith();
+      const { seen } = await power(bmc, 1);
+      stage.clock.advance(1000);
+      assert.equal((await power(bmc, 3, earlierThan(2, seen))).already, false);
+      assert.deepEqual(bmc.effects.resets, ['PowerCycle', 'PowerCycle']);
+    });
+
+    it('is compared with what was before the first attempt also by an agent that died over the second', async () => {
+      const bmc = await stage.bmcWith();
+      const seen = await setBoot(bmc);
+      await power(bmc, 1);
+      const { prepare } = stage.handlers()['bmc.power'];
+      const signal = new AbortController().signal;
+      const context = { commandId: idOf(2), signal, now: stage.clock.now, progress: () => undefined };
+      const note = (await prepare?.(payloadOf('bmc.power', bmc, cycle.payload), context)) ?? {};
+      const end = await stage.perform('bmc.power', bmc, {
+        ...cycle,
+        commandId: idOf(2),
+        how: 'recover',
+        note,
+        earlier: earlierThan(1, seen),
+      });
+      assert.equal(valueOf(site.BmcPowerResultSchema, end).already, true);
+      assert.deepEqual(bmc.effects.resets, ['PowerCycle']);
+    });
+
+    for (const [what, quirks, told] of [
+      ['nobody told how it was', [], false],
+      ['the controller tells no reset', ['no-reset-time'], true],
+    ] as const)
+      it(`is not sent again where ${what}: it ends as interrupted`, async () => {
+        const bmc = await stage.bmcWith({ quirks: [...quirks] });
+        const seen = await setBoot(bmc);
+        const end = await stage.perform('bmc.power', bmc, {
+          ...cycle,
+          commandId: idOf(2),
+          earlier: earlierThan(1, told ? seen : undefined),
+        });
+        assert.equal(end.kind, 'interrupted');
+        assert.match(end.kind === 'interrupted' ? end.message : '', /power\.1 asked for the same, and the controller does not tell/);
+        assert.deepEqual(bmc.effects.resetsAsked, []);
+      });
+
+    it('holds as it is where it is a level', async () => {
+      const bmc = await stage.bmcWith();
+      const off = { payload: { action: PowerAction.OFF_HARD } };
+      const first = valueOf(site.BmcPowerResultSchema, await stage.perform('bmc.power', bmc, off));
+      const again = valueOf(
+        site.BmcPowerResultSchema,
+        await stage.perform('bmc.power', bmc, { ...off, earlier: earlierThan(1, first.seen) }),
+      );
+      assert.deepEqual([first.already, again.already, bmc.effects.resets], [false, true, ['ForceOff']]);
+    });
+
+    it('is told by the last reset alone: a boot that goes on is none', () => {
+      const seen = { power: 'on', lastReset: 'a', bootProgress: 'None' } as const;
+      assert.equal(judgeEarlier('cycle', seen, { ...seen, bootProgress: 'OSRunning' }), 'watch');
+      assert.equal(judgeEarlier('cycle', seen, { ...seen, lastReset: 'b' }), 'done');
+      assert.equal(judgeEarlier('cycle', { ...seen, power: 'off' }, seen), 'done', 'a machine that was off');
+      assert.equal(judgeEarlier('cycle', { ...seen, power: 'off' }, { ...seen, power: 'unknown' }), 'watch', 'unknown is not on');
+      assert.equal(judgeEarlier('cycle', null, { ...seen, power: 'off' }), 'go-on');
+      assert.equal(judgeEarlier('on', null, seen), 'go-on');
+    });
   });
 
   it('refuses an action that does not exist, and a system that is not there', async () => {

@@ -38,6 +38,7 @@ export interface PerformOptions {
   readonly handlers?: BmcHandlers;
   readonly note?: StartNote;
   readonly signal?: AbortSignal;
+  readonly earlier?: KindContext['earlier'];
   /** 'run': prepare and run. */
   readonly how?: 'run' | 'recover';
 }
@@ -108,6 +109,7 @@ export function setBmcStage(): BmcStage {
         signal: options.signal ?? new AbortController().signal,
         now,
         note,
+        earlier: options.earlier,
         progress: () => undefined,
       };
       const message = payloadOf(kind, bmc, payload);

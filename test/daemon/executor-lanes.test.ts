@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict';
+import { create } from '@bufbuild/protobuf';
 import { type AdmissionState, admitCommand } from '../../daemon/agent/admission.ts';
 import { Executor, withoutPayload } from '../../daemon/agent/executor.ts';
 import { sharedLaneRoom, subjectRoom } from '../../daemon/agent/lanes.ts';
-import { type KindHandler, succeeded } from '../../daemon/kinds/handler.ts';
+import { type KindContext, type KindHandler, succeeded } from '../../daemon/kinds/handler.ts';
 import { neverCrash } from '../../daemon/state/crash-points.ts';
 import { Journal } from '../../daemon/state/journal.ts';
-import { site } from '../../proto/index.ts';
-import { commandOf, createDeployment, type TestDeployment } from '../harness/deployment.ts';
+import { EarlierAttemptSchema, site } from '../../proto/index.ts';
+import { type CommandInit, commandOf, createDeployment, type TestDeployment } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
 
 const started: Executor[] = [];
 
 /** An executor of a site agent whose bmc.inventory ends when the test says so. */
-function siteExecutor(deployment: TestDeployment) {
+function siteExecutor(deployment: TestDeployment, power?: KindHandler) {
   const running: string[] = [];
   const ends: string[] = [];
   const gates = new Map<string, () => void>();
@@ -32,7 +33,7 @@ function siteExecutor(deployment: TestDeployment) {
   const silent = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
   const executor = new Executor({
     journal,
-    handlers: { 'bmc.inventory': inventory, 'bmc.power': inventory },
+    handlers: { 'bmc.inventory': inventory, 'bmc.power': power ?? inventory },
     now: Date.now,
     crash: neverCrash,
     log: silent,
@@ -52,8 +53,12 @@ function siteExecutor(deployment: TestDeployment) {
     verify: () => undefined,
     judgeQuorum: () => ({ kind: 'free' }),
   };
-  async function admit(id: string, address: string, kind = 'bmc.inventory') {
-    const admission = admitCommand(admissionState, await commandOf(deployment, { id, kind, payload: { address } }), Date.now());
+  async function admit(
+    id: string,
+    address: string,
+    { kind = 'bmc.inventory', body = {} }: { kind?: string; body?: CommandInit['body'] } = {},
+  ) {
+    const admission = admitCommand(admissionState, await commandOf(deployment, { id, kind, payload: { address }, body }), Date.now());
     assert.equal(
       admission.kind,
       'accept',
@@ -63,7 +68,7 @@ function siteExecutor(deployment: TestDeployment) {
     return admission.command;
   }
   async function submit(id: string, address: string, kind?: string): Promise<void> {
-    const { claim: _claim, ...command } = await admit(id, address, kind);
+    const { claim: _claim, ...command } = await admit(id, address, kind === undefined ? {} : { kind });
     await journal.received(command);
     executor.submit(command);
   }
@@ -71,7 +76,7 @@ function siteExecutor(deployment: TestDeployment) {
     gates.get(id)?.();
     await eventually(`${id} has ended`, () => ends.includes(id));
   };
-  return { executor, running, ends, admit, submit, end };
+  return { executor, journal, running, ends, admit, submit, end };
 }
 
 describe('lanes of a site agent', () => {
@@ -118,5 +123,27 @@ describe('lanes of a site agent', () => {
     const queues = sharedLaneRoom / (subjectRoom - 1);
     for (let queue = 0; queue < queues; queue += 1) for (let n = 0; n < subjectRoom; n += 1) await submit(`${queue}-${n}`, `bmc-${queue}`);
     assert.equal(executor.hasRoom(await admit('one-more', 'bmc-x')), false);
+  });
+
+  it('MT2 what was asked for before a command, and signed with it, comes to its handler: before the effect, and after a death', async () => {
+    const told: string[] = [];
+    const say = (when: string, { earlier }: Pick<KindContext, 'earlier'>): void => void told.push(`${when} ${earlier?.commandId}`);
+    const handler: KindHandler = {
+      prepare: async (_payload, context) => (say('prepare', context), {}),
+      run: async (_payload, context) => (say('run', context), succeeded(site.BmcPowerResultSchema, {})),
+      recover: async (_payload, context) => (say('recover', context), succeeded(site.BmcPowerResultSchema, {})),
+    };
+    const { executor, journal, admit, ends } = siteExecutor(deployment, handler);
+    const body = { earlier: create(EarlierAttemptSchema, { commandId: 'power.1' }) };
+    const { claim: _claim, ...first } = await admit('power.2', 'bmc-a', { kind: 'bmc.power', body });
+    await journal.received(first);
+    executor.submit(first);
+    await eventually('it has ended', () => ends.includes('power.2'));
+    const { claim: _other, ...second } = await admit('power.3', 'bmc-a', { kind: 'bmc.power', body });
+    await journal.received(second);
+    await journal.started('power.3', { atMs: Date.now(), note: {} });
+    executor.recover();
+    await eventually('it has ended', () => ends.includes('power.3'));
+    assert.deepEqual(told, ['prepare power.1', 'run power.1', 'recover power.1']);
   });
 });

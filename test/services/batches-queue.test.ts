@@ -182,7 +182,7 @@ describe('commands of a batch', () => {
       used.db,
       nodes.map((id) => rebootLeaf(id)),
     );
-    const requests = nodes.map((id) => rebootIn(id, { batchId }));
+    const requests = nodes.map((id) => rebootIn(id, { batchId, earlier: { commandId: 'an-earlier-one', seen: null } }));
     await enqueueAll(used.db, requests);
     await assert.rejects(releaseAll(used.db, batchId), refused('INVALID_STATE', /is pending: nothing of it is released/, 'not-pending'));
     await approve(used.db, batchId);
@@ -195,6 +195,7 @@ describe('commands of a batch', () => {
       [Number(body.issuedAtMs), Number(body.expiresAtMs), row.deadline, row.notBefore],
       [now, start + hour, start + hour, -Infinity],
     );
+    assert.equal(body.earlier?.commandId, 'an-earlier-one', 'MT2 what was asked for before it is signed again with it');
     assert.ok(row.seq > 0);
     const bundle = await testBundle();
     const roots = [...bundle.commandRootsById.values()].map((root) => root.certificate.der);

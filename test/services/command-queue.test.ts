@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
+import { AnySchema, anyPack, anyUnpack } from '@bufbuild/protobuf/wkt';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import { readCommands } from '../../drizzle/queries/commands.ts';
 import { changeIdentity, lockNode } from '../../drizzle/queries/nodes.ts';
 import { parseSignature, verifyIntent } from '../../pki/envelope/index.ts';
-import { CommandBodySchema, InventoryRefreshSchema, NodeRebootSchema } from '../../proto/index.ts';
+import { CommandBodySchema, InventoryRefreshSchema, NodeRebootSchema, site } from '../../proto/index.ts';
 import {
   type CommandRequest,
   enqueueCommands,
@@ -87,6 +87,19 @@ describe('the command queue', () => {
         refused('CONFLICT', /exists with another content \(node\.reboot for queue-differs\)/, 'command-differs'),
       );
     }
+  });
+
+  it('MT2 signs with a command what was asked for before it, and how the machine was then', async () => {
+    await addNode(used.db, 'queue-earlier');
+    const seen = anyPack(site.SystemSightSchema, create(site.SystemSightSchema, { lastReset: 'before' }));
+    const request = command('queue-earlier', { earlier: { commandId: 'run/power.1', seen } });
+    await enqueue([request]);
+    const { earlier } = fromBinary(CommandBodySchema, (await stored(request.id)).body);
+    assert.equal(earlier?.commandId, 'run/power.1');
+    assert.equal(earlier.seen === undefined ? '' : anyUnpack(earlier.seen, site.SystemSightSchema)?.lastReset, 'before');
+    assert.deepEqual((await enqueue([request], { now: t0 + minute })).existing, [request.id]);
+    const other = { ...request, earlier: { commandId: 'run/power.1', seen: null } };
+    await assert.rejects(enqueue([other]), refused('CONFLICT', /exists with another content/, 'command-differs'));
   });
 
   it('refuses what no node could run, before anything is signed', async () => {

@@ -54,6 +54,8 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   readonly adopted: string[] = [];
   readonly closedBoots: string[] = [];
   readonly cancelledBatches: string[] = [];
+  /** As they came into the queue. */
+  readonly enqueued: EnqueueItem[] = [];
   /** Acts and numbers of commands, each time one has its effect. */
   readonly effects: string[] = [];
   readonly siteAgents = [{ nodeId: 'agent-a', connected: true }];
@@ -138,6 +140,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   }
 
   #take(item: EnqueueItem): void {
+    this.enqueued.push(item);
     const act = actOfId(item.id);
     const command: Stored = {
       id: item.id,

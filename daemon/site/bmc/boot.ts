@@ -18,6 +18,7 @@ import { mayHaveArrived } from '../redfish/transport.ts';
 import type { BmcAccess } from './access.ts';
 import { type BootPatch, type BootViews, type BootWish, bootOf, isHeld, isHeldForGood, patchesFor, wishOf } from './boot-plan.ts';
 import { ejectMedia, insertMedia } from './media.ts';
+import { sightOf } from './sight.ts';
 
 export const bootTimes = Object.freeze({ refusedTries: 6, refusedEveryMs: 5 * second });
 
@@ -58,14 +59,15 @@ async function setBoot(client: RedfishClient, payload: site.BmcBoot): Promise<Ki
     throw new ControlError('INVALID_INPUT', `there is no boot target ${payload.target}`, { details: { reason: 'boot-target' } });
   }
   for (const note of wish.notes) client.note(note);
-  if (isHeld(before.views, wish)) return ended(client, before.views, { wish, already: true });
+  if (isHeld(before.views, wish)) return ended(client, before, { wish, already: true });
   for (let tries = 1; tries <= 2; tries += 1) {
     await apply(client, system.path, wish);
-    const { views } = await readViews(client, system.path);
-    if (isHeld(views, wish)) return ended(client, views, { wish, already: false });
+    const read = await readViews(client, system.path);
+    const { views } = read;
+    if (isHeld(views, wish)) return ended(client, read, { wish, already: false });
     if (isHeldForGood(views, wish)) {
       client.note('the controller keeps the boot override for good where it was asked for it once: it is to be cleared');
-      return ended(client, views, { wish, already: false });
+      return ended(client, read, { wish, already: false });
     }
     client.note('the controller took the boot override and does not show it: set once more');
   }
@@ -128,7 +130,7 @@ async function send(client: RedfishClient, { live, settings }: Read, { to, boot 
   }
 }
 
-function ended(client: RedfishClient, views: BootViews, { wish, already }: { wish: BootWish; already: boolean }): KindEnd {
+function ended(client: RedfishClient, { views, live }: Read, { wish, already }: { wish: BootWish; already: boolean }): KindEnd {
   const shown =
     views.settings !== null && wish.enabled !== 'Disabled' && textOf(views.live, 'BootSourceOverrideTarget') !== wish.target
       ? views.settings
@@ -138,5 +140,6 @@ function ended(client: RedfishClient, views: BootViews, { wish, already }: { wis
     enabled: textOf(shown, 'BootSourceOverrideEnabled'),
     already,
     notes: [...client.notes],
+    seen: sightOf(observe(live)),
   });
 }

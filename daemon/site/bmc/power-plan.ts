@@ -91,7 +91,7 @@ export const wasReset = (before: Observation, after: Observation): boolean =>
 export const showsResets = ({ lastReset, bootProgress }: Observation): boolean => lastReset !== '' || bootProgress !== '';
 
 /** Edges happen once, levels hold: repeating the request for a level that holds does nothing. */
-export const isEdge = (verb: PowerVerb): boolean => verb === 'cycle' || verb === 'restart-soft';
+const isEdge = (verb: PowerVerb): boolean => verb === 'cycle' || verb === 'restart-soft';
 
 export type TakenUp =
   /** It happened. */
@@ -115,20 +115,15 @@ export function judgeTakenUp(verb: PowerVerb, before: Observation, after: Observ
   return showsResets(before) && showsResets(after) ? 'watch' : 'unproven';
 }
 
-/** How long an earlier attempt, through another agent, may lie back. Shorter than the time between two planned resets of a run. */
-export const earlierAttemptMs = 5 * minute;
-
-/** The number behind the last dot of a command id: which attempt of its step this is. 1 where it says none. */
-export function attemptOf(commandId: string): number {
-  const number = /\.([1-9][0-9]{0,5})$/.exec(commandId)?.[1];
-  return number === undefined ? 1 : Number(number);
-}
-
 /**
- * How long ago the machine was reset, by the controller's own clock: its two times agree whatever the real one is (MT2). null where
- * it does not say.
+ * What became of an action that an earlier command asked for, whoever had it (MT2). Told by the controller's own word of its last reset,
+ * which is another one after each: neither by how long ago that was, nor by how far a boot has come, which moves without a reset.
+ * @param seen before that command was sent; null where nobody told
  */
-export function resetAgeMs({ lastReset }: Observation, controllerTime: string): number | null {
-  const age = Date.parse(controllerTime) - Date.parse(lastReset);
-  return Number.isFinite(age) && age >= 0 ? age : null;
+export function judgeEarlier(verb: PowerVerb, seen: Observation | null, now: Observation): TakenUp {
+  // A machine that is off is turned on: whatever was begun is complete with it.
+  if (!isEdge(verb) || now.power === 'off') return 'go-on';
+  if (seen?.power === 'off' && now.power === 'on') return 'done';
+  if (seen === null || seen.lastReset === '' || now.lastReset === '') return 'unproven';
+  return seen.lastReset === now.lastReset ? 'watch' : 'done';
 }

@@ -2,37 +2,36 @@
  * bmc.power: done when the state was observed, never when it was asked for.
  *
  * What was seen before anything was sent is durable (prepare), so that an agent that died in the middle can tell whether the machine was
- * reset meanwhile and never resets it twice (M38). A request whose answer was lost is not repeated: the machine is looked at. A
+ * reset meanwhile and never resets it twice (M38). A command that asks again, through another agent, says how the machine was before the
+ * first of them, and is taken up in the same way (MT2). A request whose answer was lost is not repeated: the machine is looked at. A
  * refusal is compared with the state: 409 although it is so is a success with a note (M18). Nothing here ever resets the controller
  * itself (M22): that takes a request of its own, with an approval of its own.
  */
 import { ControlError, isControlError } from '../../../domain/errors.ts';
 import { minute, second } from '../../../domain/time.ts';
-import { site } from '../../../proto/index.ts';
+import { type EarlierAttempt, site } from '../../../proto/index.ts';
 import { type KindContext, type KindEnd, type KindHandler, succeeded } from '../../kinds/handler.ts';
 import type { StartNote } from '../../state/journal.ts';
 import type { RedfishClient } from '../redfish/client.ts';
-import { findResource } from '../redfish/collections.ts';
 import { isRefusal } from '../redfish/refusals.ts';
-import { asObject, listOf, type Resource, textOf } from '../redfish/resource.ts';
+import type { Resource } from '../redfish/resource.ts';
 import { findSystem, type Observation, type ObservedPower, observe, resetActionOf } from '../redfish/system.ts';
 import { mayHaveArrived } from '../redfish/transport.ts';
 import type { BmcAccess } from './access.ts';
 import {
-  attemptOf,
   type Done,
-  earlierAttemptMs,
-  isEdge,
+  judgeEarlier,
   judgeTakenUp,
   type PowerVerb,
   planPower,
   powerVerbs,
-  resetAgeMs,
   type Send,
   showsResets,
+  type TakenUp,
   wasReset,
 } from './power-plan.ts';
 import { wireStates } from './power-states.ts';
+import { seenBefore, sightOf } from './sight.ts';
 
 export const powerTimes = Object.freeze({
   lookEveryMs: 2 * second,
@@ -56,9 +55,15 @@ export function powerHandler(access: BmcAccess): KindHandler {
         return { ...observe(system) };
       }),
     run: (payload, context) =>
-      runPower(access, { payload: payload as site.BmcPower, context }, (drive) => drive.fromStart(context.commandId)),
+      runPower(access, { payload: payload as site.BmcPower, context }, (drive) => {
+        const { earlier } = context;
+        return earlier === undefined ? drive.fromStart() : drive.takeUp(behindEarlier(earlier));
+      }),
     recover: (payload, context) =>
-      runPower(access, { payload: payload as site.BmcPower, context }, (drive) => drive.takeUp(notedObservation(context.note))),
+      runPower(access, { payload: payload as site.BmcPower, context }, (drive) => {
+        const { earlier, note } = context;
+        return drive.takeUp(earlier === undefined ? behindDeath(note) : behindEarlier(earlier));
+      }),
   };
 }
 
@@ -83,6 +88,24 @@ const notedObservation = (note: StartNote): Observation => ({
   bootProgress: note['bootProgress'] ?? '',
 });
 
+/** What may have been done already, and how it is told. */
+interface Before {
+  readonly judge: (verb: PowerVerb, now: Observation) => TakenUp;
+  /** Who may have done it, as a sentence goes on. */
+  readonly who: string;
+}
+
+const behindDeath = (note: StartNote): Before => ({
+  judge: (verb, now) => judgeTakenUp(verb, notedObservation(note), now),
+  who: 'the agent stopped in the middle',
+});
+
+/** Also after a death: what an agent noted here was noted behind the earlier command. */
+function behindEarlier(earlier: EarlierAttempt): Before {
+  const seen = seenBefore(earlier);
+  return { judge: (verb, now) => judgeEarlier(verb, seen, now), who: `${earlier.commandId} asked for the same` };
+}
+
 /** One action on one system. */
 class PowerDrive {
   readonly #client: RedfishClient;
@@ -97,22 +120,20 @@ class PowerDrive {
     this.#systemId = systemId;
   }
 
-  async fromStart(commandId: string): Promise<KindEnd> {
+  async fromStart(): Promise<KindEnd> {
     const { system } = await findSystem(this.#client, this.#systemId);
-    const now = observe(system);
-    if (attemptOf(commandId) > 1 && isEdge(this.#verb) && (await this.#wasResetEarlier(system, now)))
-      return this.#end(now, { already: true });
     return this.#drive(this.#verb, system);
   }
 
-  /** After a death in the middle. */
-  async takeUp(before: Observation): Promise<KindEnd> {
+  /** Where it may have been done already. */
+  async takeUp({ judge, who }: Before): Promise<KindEnd> {
     const { system } = await findSystem(this.#client, this.#systemId);
     const untilMs = this.#client.now() + powerTimes.watchMs;
     for (;;) {
       const now = await this.#settled(system.path);
-      switch (judgeTakenUp(this.#verb, before, now)) {
+      switch (judge(this.#verb, now)) {
         case 'done':
+          this.#client.note(`${who}, and it was done: nothing was sent`);
           return this.#end(now, { already: true });
         case 'go-on':
           return this.#drive(this.#verb, system);
@@ -121,7 +142,7 @@ class PowerDrive {
         case 'unproven':
           return {
             kind: 'interrupted',
-            message: `the agent stopped in the middle, and the controller does not tell whether the machine was reset: it is ${now.power}, and is not reset again`,
+            message: `${who}, and the controller does not tell whether the machine was reset: it is ${now.power}, and is not reset again`,
           };
         case 'watch':
           if (this.#client.now() >= untilMs) return this.#drive(this.#verb, system);
@@ -228,18 +249,6 @@ class PowerDrive {
     }
   }
 
-  async #wasResetEarlier(system: Resource, now: Observation): Promise<boolean> {
-    const manager = this.#client.path(
-      asObject(listOf(system.body, 'Links', 'ManagedBy')[0])?.['@odata.id'] ?? '/redfish/v1/Managers',
-      'its manager',
-    );
-    const clock = textOf((await findResource(this.#client, manager))?.body ?? {}, 'DateTime');
-    const ageMs = resetAgeMs(now, clock);
-    if (ageMs === null || ageMs > earlierAttemptMs) return false;
-    this.#client.note(`the machine was reset ${Math.round(ageMs / second)} s ago, by an earlier attempt: nothing was sent`);
-    return true;
-  }
-
   #otherwise({ resetType, otherwise, done, waitMs }: Send): PowerVerb {
     if (otherwise === null) throw this.#unseen(`answered ${resetType}, and after ${waitMs / second} s ${goals[done]}`, 'power-unchanged');
     this.#client.note(`${resetType} was not followed in ${waitMs / second} s: turned off`);
@@ -250,15 +259,16 @@ class PowerDrive {
     return new ControlError('UNAVAILABLE', `${this.#client.address.key} ${what}`, { details: { reason } });
   }
 
-  #end({ power }: Observation, { already }: { already: boolean }): KindEnd {
+  #end(seen: Observation, { already }: { already: boolean }): KindEnd {
     const observedAtMs = BigInt(Math.round(this.#client.now()));
     const notes = [...this.#client.notes];
     return succeeded(site.BmcPowerResultSchema, {
-      state: wireStates[power],
+      state: wireStates[seen.power],
       already,
       resetType: already ? '' : this.#sent,
       observedAtMs,
       notes,
+      seen: sightOf(seen),
     });
   }
 }

@@ -80,6 +80,13 @@ export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> 
    * @generated from field: uint64 generation = 9;
    */
   generation: bigint;
+
+  /**
+   * Of a command that asks again for what an earlier one may have done; absent for the first.
+   *
+   * @generated from field: bettercompute.agent.v1.EarlierAttempt earlier = 10;
+   */
+  earlier?: EarlierAttempt | undefined;
 };
 
 /**
@@ -87,6 +94,33 @@ export declare type CommandBody = Message<"bettercompute.agent.v1.CommandBody"> 
  * Use `create(CommandBodySchema)` to create a new message.
  */
 export declare const CommandBodySchema: GenMessage<CommandBody>;
+
+/**
+ * The same action was asked for before, and nobody knows what became of it: who is asked now looks before he acts.
+ *
+ * @generated from message bettercompute.agent.v1.EarlierAttempt
+ */
+export declare type EarlierAttempt = Message<"bettercompute.agent.v1.EarlierAttempt"> & {
+  /**
+   * The first one that asked.
+   *
+   * @generated from field: string command_id = 1;
+   */
+  commandId: string;
+
+  /**
+   * How the target was before that one, of a type that the kind knows; absent where nobody told.
+   *
+   * @generated from field: google.protobuf.Any seen = 2;
+   */
+  seen?: Any | undefined;
+};
+
+/**
+ * Describes the message bettercompute.agent.v1.EarlierAttempt.
+ * Use `create(EarlierAttemptSchema)` to create a new message.
+ */
+export declare const EarlierAttemptSchema: GenMessage<EarlierAttempt>;
 
 /**
  * A command as it is stored and delivered: the signed body, and beside it what only routes.

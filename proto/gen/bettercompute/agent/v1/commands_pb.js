@@ -10,7 +10,7 @@ import { file_google_protobuf_any } from "@bufbuild/protobuf/wkt";
  * Describes the file bettercompute/agent/v1/commands.proto.
  */
 export const file_bettercompute_agent_v1_commands = /*@__PURE__*/
-  fileDesc("CiViZXR0ZXJjb21wdXRlL2FnZW50L3YxL2NvbW1hbmRzLnByb3RvEhZiZXR0ZXJjb21wdXRlLmFnZW50LnYxItABCgtDb21tYW5kQm9keRISCgpjb21tYW5kX2lkGAEgASgJEg8KB25vZGVfaWQYAiABKAkSDAoEa2luZBgDIAEoCRIlCgdwYXlsb2FkGAQgASgLMhQuZ29vZ2xlLnByb3RvYnVmLkFueRIUCgxpc3N1ZWRfYXRfbXMYBSABKAQSFQoNZXhwaXJlc19hdF9tcxgGIAEoBBIQCghiYXRjaF9pZBgHIAEoCRIUCgx0cnVzdF9kb21haW4YCCABKAkSEgoKZ2VuZXJhdGlvbhgJIAEoBCLiAQoHQ29tbWFuZBIMCgRib2R5GAEgASgMEjUKCXNpZ25hdHVyZRgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZRI9Cg5iYXRjaF9hcHByb3ZhbBgDIAEoCzIlLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQmF0Y2hBcHByb3ZhbBI3CgtiYXRjaF9wcm9vZhgEIAEoCzIiLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQmF0Y2hQcm9vZhILCgNzZXEYBSABKAQSDQoFZXBvY2gYBiABKAQilwEKDUJhdGNoQXBwcm92YWwSEAoIYmF0Y2hfaWQYASABKAkSEgoKc2NvcGVfcm9vdBgCIAEoDBISCgpzY29wZV9zaXplGAMgASgEEhQKDG5vdF9hZnRlcl9tcxgEIAEoBBI2CgpzaWduYXR1cmVzGAUgAygLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlIi0KCkJhdGNoUHJvb2YSDQoFaW5kZXgYASABKAQSEAoIc2libGluZ3MYAiADKAwiQgoKQ29tbWFuZEFjaxISCgpjb21tYW5kX2lkGAEgASgJEgsKA3NlcRgCIAEoBBITCgtib2R5X3NoYTI1NhgDIAEoDCJ9Cg1Db21tYW5kUmVqZWN0EhIKCmNvbW1hbmRfaWQYASABKAkSCwoDc2VxGAIgASgEEjsKBnJlYXNvbhgDIAEoDjIrLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQ29tbWFuZFJlamVjdFJlYXNvbhIOCgZkZXRhaWwYBCABKAki/wEKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNzZXEYAiABKAQSNwoHb3V0Y29tZRgDIAEoDjImLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuQ29tbWFuZE91dGNvbWUSJQoHcGF5bG9hZBgEIAEoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkSEgoKZXJyb3JfY29kZRgFIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAYgASgJEhUKDXN0YXJ0ZWRfYXRfbXMYByABKAQSFgoOZmluaXNoZWRfYXRfbXMYCCABKAQSEwoLYm9keV9zaGEyNTYYCSABKAwiUAoPQ29tbWFuZFByb2dyZXNzEhIKCmNvbW1hbmRfaWQYASABKAkSDAoEZG9uZRgCIAEoBBINCgV0b3RhbBgDIAEoBBIMCgRub3RlGAQgASgJIiQKEEludmVudG9yeVJlZnJlc2gSEAoIc2VjdGlvbnMYASADKAkiZwoPSW52ZW50b3J5UmVwb3J0EjsKCGhhcmR3YXJlGAEgASgLMikuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5IYXJkd2FyZUludmVudG9yeRIXCg9jb2xsZWN0ZWRfYXRfbXMYAiABKAQisgIKEUhhcmR3YXJlSW52ZW50b3J5EhAKCGhvc3RuYW1lGAEgASgJEg4KBmtlcm5lbBgCIAEoCRIUCgxhcmNoaXRlY3R1cmUYAyABKAkSDwoHb3NfbmFtZRgEIAEoCRIMCgRjcHVzGAUgASgNEhEKCWNwdV9tb2RlbBgGIAEoCRIUCgxtZW1vcnlfYnl0ZXMYByABKAQSPAoKaW50ZXJmYWNlcxgIIAMoCzIoLmJldHRlcmNvbXB1dGUuYWdlbnQudjEuTmV0d29ya0ludGVyZmFjZRI6Cg1ibG9ja19kZXZpY2VzGAkgAygLMiMuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5CbG9ja0RldmljZRIPCgdib290X2lkGAogASgJEhIKCm1hY2hpbmVfaWQYCyABKAkiSAoQTmV0d29ya0ludGVyZmFjZRIMCgRuYW1lGAEgASgJEhMKC21hY19hZGRyZXNzGAIgASgJEhEKCWFkZHJlc3NlcxgDIAMoCSJOCgtCbG9ja0RldmljZRIMCgRuYW1lGAEgASgJEhIKCnNpemVfYnl0ZXMYAiABKAQSDQoFbW9kZWwYAyABKAkSDgoGc2VyaWFsGAQgASgJIjMKCk5vZGVSZWJvb3QSDgoGcmVhc29uGAEgASgJEhUKDWRlbGF5X3NlY29uZHMYAiABKA0iQQoQTm9kZVJlYm9vdFJlc3VsdBIWCg5ib290X2lkX2JlZm9yZRgBIAEoCRIVCg1ib290X2lkX2FmdGVyGAIgASgJIh4KDlNlcnZpY2VSZXN0YXJ0EgwKBHVuaXQYASABKAkiLAoUU2VydmljZVJlc3RhcnRSZXN1bHQSFAoMYWN0aXZlX3N0YXRlGAEgASgJImkKDURhZW1vblJlbGVhc2USDwoHdmVyc2lvbhgBIAEoCRIOCgZzaGEyNTYYAiABKAwSDQoFYnl0ZXMYAyABKAQSEAoIcGxhdGZvcm0YBCABKAkSFgoOcmVsZWFzZWRfYXRfbXMYBSABKAQiZAoNRGFlbW9uVXBncmFkZRIPCgdyZWxlYXNlGAEgASgMEjUKCXNpZ25hdHVyZRgCIAEoCzIiLmJldHRlcmNvbXB1dGUuY29tbW9uLnYxLlNpZ25hdHVyZRILCgN1cmwYAyABKAkiVAoTRGFlbW9uVXBncmFkZVJlc3VsdBIWCg52ZXJzaW9uX2JlZm9yZRgBIAEoCRIVCg12ZXJzaW9uX2FmdGVyGAIgASgJEg4KBnNoYTI1NhgDIAEoDCJmCgtMb2dzQ29sbGVjdBIMCgR1bml0GAEgASgJEhAKCHNpbmNlX21zGAIgASgEEhAKCHVudGlsX21zGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBISCgp1cGxvYWRfdXJsGAUgASgJIkEKEUxvZ3NDb2xsZWN0UmVzdWx0Eg0KBWJ5dGVzGAEgASgEEg4KBnNoYTI1NhgCIAEoDBINCgVsaW5lcxgDIAEoBCrEBQoTQ29tbWFuZFJlamVjdFJlYXNvbhIlCiFDT01NQU5EX1JFSkVDVF9SRUFTT05fVU5TUEVDSUZJRUQQABInCiNDT01NQU5EX1JFSkVDVF9SRUFTT05fQkFEX1NJR05BVFVSRRABEiIKHkNPTU1BTkRfUkVKRUNUX1JFQVNPTl9VTlNJR05FRBACEiYKIkNPTU1BTkRfUkVKRUNUX1JFQVNPTl9VTktOT1dOX1JPT1QQAxIoCiRDT01NQU5EX1JFSkVDVF9SRUFTT05fU0lHTkVSX0VYUElSRUQQBBIkCiBDT01NQU5EX1JFSkVDVF9SRUFTT05fV1JPTkdfTk9ERRAFEiwKKENPTU1BTkRfUkVKRUNUX1JFQVNPTl9XUk9OR19UUlVTVF9ET01BSU4QBhIqCiZDT01NQU5EX1JFSkVDVF9SRUFTT05fV1JPTkdfR0VORVJBVElPThAHEiEKHUNPTU1BTkRfUkVKRUNUX1JFQVNPTl9FWFBJUkVEEAgSJQohQ09NTUFORF9SRUpFQ1RfUkVBU09OX1VOU1VQUE9SVEVEEAkSJAogQ09NTUFORF9SRUpFQ1RfUkVBU09OX1dST05HX1JPTEUQChIpCiVDT01NQU5EX1JFSkVDVF9SRUFTT05fSU5WQUxJRF9QQVlMT0FEEAsSKQolQ09NTUFORF9SRUpFQ1RfUkVBU09OX1JFUExBWV9NSVNNQVRDSBAMEioKJkNPTU1BTkRfUkVKRUNUX1JFQVNPTl9CQVRDSF9VTkFQUFJPVkVEEA0SKQolQ09NTUFORF9SRUpFQ1RfUkVBU09OX1VOQkFUQ0hFRF9MSU1JVBAOEiUKIUNPTU1BTkRfUkVKRUNUX1JFQVNPTl9TVEFMRV9FUE9DSBAPEiMKH0NPTU1BTkRfUkVKRUNUX1JFQVNPTl9NQUxGT1JNRUQQECqsAQoOQ29tbWFuZE91dGNvbWUSHwobQ09NTUFORF9PVVRDT01FX1VOU1BFQ0lGSUVEEAASHQoZQ09NTUFORF9PVVRDT01FX1NVQ0NFRURFRBABEhoKFkNPTU1BTkRfT1VUQ09NRV9GQUlMRUQQAhIfChtDT01NQU5EX09VVENPTUVfSU5URVJSVVBURUQQAxIdChlDT01NQU5EX09VVENPTUVfQ0FOQ0VMTEVEEARiBnByb3RvMw", [file_bettercompute_common_v1_common, file_google_protobuf_any]);
+  fileDesc("CiViZXR0ZXJjb21wdXRlL2FnZW50L3YxL2NvbW1hbmRzLnByb3RvEhZiZXR0ZXJjb21wdXRlLmFnZW50LnYxIokCCgtDb21tYW5kQm9keRISCgpjb21tYW5kX2lkGAEgASgJEg8KB25vZGVfaWQYAiABKAkSDAoEa2luZBgDIAEoCRIlCgdwYXlsb2FkGAQgASgLMhQuZ29vZ2xlLnByb3RvYnVmLkFueRIUCgxpc3N1ZWRfYXRfbXMYBSABKAQSFQoNZXhwaXJlc19hdF9tcxgGIAEoBBIQCghiYXRjaF9pZBgHIAEoCRIUCgx0cnVzdF9kb21haW4YCCABKAkSEgoKZ2VuZXJhdGlvbhgJIAEoBBI3CgdlYXJsaWVyGAogASgLMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5FYXJsaWVyQXR0ZW1wdCJICg5FYXJsaWVyQXR0ZW1wdBISCgpjb21tYW5kX2lkGAEgASgJEiIKBHNlZW4YAiABKAsyFC5nb29nbGUucHJvdG9idWYuQW55IuIBCgdDb21tYW5kEgwKBGJvZHkYASABKAwSNQoJc2lnbmF0dXJlGAIgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlEj0KDmJhdGNoX2FwcHJvdmFsGAMgASgLMiUuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5CYXRjaEFwcHJvdmFsEjcKC2JhdGNoX3Byb29mGAQgASgLMiIuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5CYXRjaFByb29mEgsKA3NlcRgFIAEoBBINCgVlcG9jaBgGIAEoBCKXAQoNQmF0Y2hBcHByb3ZhbBIQCghiYXRjaF9pZBgBIAEoCRISCgpzY29wZV9yb290GAIgASgMEhIKCnNjb3BlX3NpemUYAyABKAQSFAoMbm90X2FmdGVyX21zGAQgASgEEjYKCnNpZ25hdHVyZXMYBSADKAsyIi5iZXR0ZXJjb21wdXRlLmNvbW1vbi52MS5TaWduYXR1cmUiLQoKQmF0Y2hQcm9vZhINCgVpbmRleBgBIAEoBBIQCghzaWJsaW5ncxgCIAMoDCJCCgpDb21tYW5kQWNrEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDc2VxGAIgASgEEhMKC2JvZHlfc2hhMjU2GAMgASgMIn0KDUNvbW1hbmRSZWplY3QSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNzZXEYAiABKAQSOwoGcmVhc29uGAMgASgOMisuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5Db21tYW5kUmVqZWN0UmVhc29uEg4KBmRldGFpbBgEIAEoCSL/AQoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEgsKA3NlcRgCIAEoBBI3CgdvdXRjb21lGAMgASgOMiYuYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5Db21tYW5kT3V0Y29tZRIlCgdwYXlsb2FkGAQgASgLMhQuZ29vZ2xlLnByb3RvYnVmLkFueRISCgplcnJvcl9jb2RlGAUgASgJEhUKDWVycm9yX21lc3NhZ2UYBiABKAkSFQoNc3RhcnRlZF9hdF9tcxgHIAEoBBIWCg5maW5pc2hlZF9hdF9tcxgIIAEoBBITCgtib2R5X3NoYTI1NhgJIAEoDCJQCg9Db21tYW5kUHJvZ3Jlc3MSEgoKY29tbWFuZF9pZBgBIAEoCRIMCgRkb25lGAIgASgEEg0KBXRvdGFsGAMgASgEEgwKBG5vdGUYBCABKAkiJAoQSW52ZW50b3J5UmVmcmVzaBIQCghzZWN0aW9ucxgBIAMoCSJnCg9JbnZlbnRvcnlSZXBvcnQSOwoIaGFyZHdhcmUYASABKAsyKS5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkhhcmR3YXJlSW52ZW50b3J5EhcKD2NvbGxlY3RlZF9hdF9tcxgCIAEoBCKyAgoRSGFyZHdhcmVJbnZlbnRvcnkSEAoIaG9zdG5hbWUYASABKAkSDgoGa2VybmVsGAIgASgJEhQKDGFyY2hpdGVjdHVyZRgDIAEoCRIPCgdvc19uYW1lGAQgASgJEgwKBGNwdXMYBSABKA0SEQoJY3B1X21vZGVsGAYgASgJEhQKDG1lbW9yeV9ieXRlcxgHIAEoBBI8CgppbnRlcmZhY2VzGAggAygLMiguYmV0dGVyY29tcHV0ZS5hZ2VudC52MS5OZXR3b3JrSW50ZXJmYWNlEjoKDWJsb2NrX2RldmljZXMYCSADKAsyIy5iZXR0ZXJjb21wdXRlLmFnZW50LnYxLkJsb2NrRGV2aWNlEg8KB2Jvb3RfaWQYCiABKAkSEgoKbWFjaGluZV9pZBgLIAEoCSJIChBOZXR3b3JrSW50ZXJmYWNlEgwKBG5hbWUYASABKAkSEwoLbWFjX2FkZHJlc3MYAiABKAkSEQoJYWRkcmVzc2VzGAMgAygJIk4KC0Jsb2NrRGV2aWNlEgwKBG5hbWUYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoBBINCgVtb2RlbBgDIAEoCRIOCgZzZXJpYWwYBCABKAkiMwoKTm9kZVJlYm9vdBIOCgZyZWFzb24YASABKAkSFQoNZGVsYXlfc2Vjb25kcxgCIAEoDSJBChBOb2RlUmVib290UmVzdWx0EhYKDmJvb3RfaWRfYmVmb3JlGAEgASgJEhUKDWJvb3RfaWRfYWZ0ZXIYAiABKAkiHgoOU2VydmljZVJlc3RhcnQSDAoEdW5pdBgBIAEoCSIsChRTZXJ2aWNlUmVzdGFydFJlc3VsdBIUCgxhY3RpdmVfc3RhdGUYASABKAkiaQoNRGFlbW9uUmVsZWFzZRIPCgd2ZXJzaW9uGAEgASgJEg4KBnNoYTI1NhgCIAEoDBINCgVieXRlcxgDIAEoBBIQCghwbGF0Zm9ybRgEIAEoCRIWCg5yZWxlYXNlZF9hdF9tcxgFIAEoBCJkCg1EYWVtb25VcGdyYWRlEg8KB3JlbGVhc2UYASABKAwSNQoJc2lnbmF0dXJlGAIgASgLMiIuYmV0dGVyY29tcHV0ZS5jb21tb24udjEuU2lnbmF0dXJlEgsKA3VybBgDIAEoCSJUChNEYWVtb25VcGdyYWRlUmVzdWx0EhYKDnZlcnNpb25fYmVmb3JlGAEgASgJEhUKDXZlcnNpb25fYWZ0ZXIYAiABKAkSDgoGc2hhMjU2GAMgASgMImYKC0xvZ3NDb2xsZWN0EgwKBHVuaXQYASABKAkSEAoIc2luY2VfbXMYAiABKAQSEAoIdW50aWxfbXMYAyABKAQSEQoJbWF4X2J5dGVzGAQgASgEEhIKCnVwbG9hZF91cmwYBSABKAkiQQoRTG9nc0NvbGxlY3RSZXN1bHQSDQoFYnl0ZXMYASABKAQSDgoGc2hhMjU2GAIgASgMEg0KBWxpbmVzGAMgASgEKsQFChNDb21tYW5kUmVqZWN0UmVhc29uEiUKIUNPTU1BTkRfUkVKRUNUX1JFQVNPTl9VTlNQRUNJRklFRBAAEicKI0NPTU1BTkRfUkVKRUNUX1JFQVNPTl9CQURfU0lHTkFUVVJFEAESIgoeQ09NTUFORF9SRUpFQ1RfUkVBU09OX1VOU0lHTkVEEAISJgoiQ09NTUFORF9SRUpFQ1RfUkVBU09OX1VOS05PV05fUk9PVBADEigKJENPTU1BTkRfUkVKRUNUX1JFQVNPTl9TSUdORVJfRVhQSVJFRBAEEiQKIENPTU1BTkRfUkVKRUNUX1JFQVNPTl9XUk9OR19OT0RFEAUSLAooQ09NTUFORF9SRUpFQ1RfUkVBU09OX1dST05HX1RSVVNUX0RPTUFJThAGEioKJkNPTU1BTkRfUkVKRUNUX1JFQVNPTl9XUk9OR19HRU5FUkFUSU9OEAcSIQodQ09NTUFORF9SRUpFQ1RfUkVBU09OX0VYUElSRUQQCBIlCiFDT01NQU5EX1JFSkVDVF9SRUFTT05fVU5TVVBQT1JURUQQCRIkCiBDT01NQU5EX1JFSkVDVF9SRUFTT05fV1JPTkdfUk9MRRAKEikKJUNPTU1BTkRfUkVKRUNUX1JFQVNPTl9JTlZBTElEX1BBWUxPQUQQCxIpCiVDT01NQU5EX1JFSkVDVF9SRUFTT05fUkVQTEFZX01JU01BVENIEAwSKgomQ09NTUFORF9SRUpFQ1RfUkVBU09OX0JBVENIX1VOQVBQUk9WRUQQDRIpCiVDT01NQU5EX1JFSkVDVF9SRUFTT05fVU5CQVRDSEVEX0xJTUlUEA4SJQohQ09NTUFORF9SRUpFQ1RfUkVBU09OX1NUQUxFX0VQT0NIEA8SIwofQ09NTUFORF9SRUpFQ1RfUkVBU09OX01BTEZPUk1FRBAQKqwBCg5Db21tYW5kT3V0Y29tZRIfChtDT01NQU5EX09VVENPTUVfVU5TUEVDSUZJRUQQABIdChlDT01NQU5EX09VVENPTUVfU1VDQ0VFREVEEAESGgoWQ09NTUFORF9PVVRDT01FX0ZBSUxFRBACEh8KG0NPTU1BTkRfT1VUQ09NRV9JTlRFUlJVUFRFRBADEh0KGUNPTU1BTkRfT1VUQ09NRV9DQU5DRUxMRUQQBGIGcHJvdG8z", [file_bettercompute_common_v1_common, file_google_protobuf_any]);
 
 /**
  * Describes the message bettercompute.agent.v1.CommandBody.
@@ -20,151 +20,158 @@ export const CommandBodySchema = /*@__PURE__*/
   messageDesc(file_bettercompute_agent_v1_commands, 0);
 
 /**
+ * Describes the message bettercompute.agent.v1.EarlierAttempt.
+ * Use `create(EarlierAttemptSchema)` to create a new message.
+ */
+export const EarlierAttemptSchema = /*@__PURE__*/
+  messageDesc(file_bettercompute_agent_v1_commands, 1);
+
+/**
  * Describes the message bettercompute.agent.v1.Command.
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 1);
+  messageDesc(file_bettercompute_agent_v1_commands, 2);
 
 /**
  * Describes the message bettercompute.agent.v1.BatchApproval.
  * Use `create(BatchApprovalSchema)` to create a new message.
  */
 export const BatchApprovalSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 2);
+  messageDesc(file_bettercompute_agent_v1_commands, 3);
 
 /**
  * Describes the message bettercompute.agent.v1.BatchProof.
  * Use `create(BatchProofSchema)` to create a new message.
  */
 export const BatchProofSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 3);
+  messageDesc(file_bettercompute_agent_v1_commands, 4);
 
 /**
  * Describes the message bettercompute.agent.v1.CommandAck.
  * Use `create(CommandAckSchema)` to create a new message.
  */
 export const CommandAckSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 4);
+  messageDesc(file_bettercompute_agent_v1_commands, 5);
 
 /**
  * Describes the message bettercompute.agent.v1.CommandReject.
  * Use `create(CommandRejectSchema)` to create a new message.
  */
 export const CommandRejectSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 5);
+  messageDesc(file_bettercompute_agent_v1_commands, 6);
 
 /**
  * Describes the message bettercompute.agent.v1.CommandResult.
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 6);
+  messageDesc(file_bettercompute_agent_v1_commands, 7);
 
 /**
  * Describes the message bettercompute.agent.v1.CommandProgress.
  * Use `create(CommandProgressSchema)` to create a new message.
  */
 export const CommandProgressSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 7);
+  messageDesc(file_bettercompute_agent_v1_commands, 8);
 
 /**
  * Describes the message bettercompute.agent.v1.InventoryRefresh.
  * Use `create(InventoryRefreshSchema)` to create a new message.
  */
 export const InventoryRefreshSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 8);
+  messageDesc(file_bettercompute_agent_v1_commands, 9);
 
 /**
  * Describes the message bettercompute.agent.v1.InventoryReport.
  * Use `create(InventoryReportSchema)` to create a new message.
  */
 export const InventoryReportSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 9);
+  messageDesc(file_bettercompute_agent_v1_commands, 10);
 
 /**
  * Describes the message bettercompute.agent.v1.HardwareInventory.
  * Use `create(HardwareInventorySchema)` to create a new message.
  */
 export const HardwareInventorySchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 10);
+  messageDesc(file_bettercompute_agent_v1_commands, 11);
 
 /**
  * Describes the message bettercompute.agent.v1.NetworkInterface.
  * Use `create(NetworkInterfaceSchema)` to create a new message.
  */
 export const NetworkInterfaceSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 11);
+  messageDesc(file_bettercompute_agent_v1_commands, 12);
 
 /**
  * Describes the message bettercompute.agent.v1.BlockDevice.
  * Use `create(BlockDeviceSchema)` to create a new message.
  */
 export const BlockDeviceSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 12);
+  messageDesc(file_bettercompute_agent_v1_commands, 13);
 
 /**
  * Describes the message bettercompute.agent.v1.NodeReboot.
  * Use `create(NodeRebootSchema)` to create a new message.
  */
 export const NodeRebootSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 13);
+  messageDesc(file_bettercompute_agent_v1_commands, 14);
 
 /**
  * Describes the message bettercompute.agent.v1.NodeRebootResult.
  * Use `create(NodeRebootResultSchema)` to create a new message.
  */
 export const NodeRebootResultSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 14);
+  messageDesc(file_bettercompute_agent_v1_commands, 15);
 
 /**
  * Describes the message bettercompute.agent.v1.ServiceRestart.
  * Use `create(ServiceRestartSchema)` to create a new message.
  */
 export const ServiceRestartSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 15);
+  messageDesc(file_bettercompute_agent_v1_commands, 16);
 
 /**
  * Describes the message bettercompute.agent.v1.ServiceRestartResult.
  * Use `create(ServiceRestartResultSchema)` to create a new message.
  */
 export const ServiceRestartResultSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 16);
+  messageDesc(file_bettercompute_agent_v1_commands, 17);
 
 /**
  * Describes the message bettercompute.agent.v1.DaemonRelease.
  * Use `create(DaemonReleaseSchema)` to create a new message.
  */
 export const DaemonReleaseSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 17);
+  messageDesc(file_bettercompute_agent_v1_commands, 18);
 
 /**
  * Describes the message bettercompute.agent.v1.DaemonUpgrade.
  * Use `create(DaemonUpgradeSchema)` to create a new message.
  */
 export const DaemonUpgradeSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 18);
+  messageDesc(file_bettercompute_agent_v1_commands, 19);
 
 /**
  * Describes the message bettercompute.agent.v1.DaemonUpgradeResult.
  * Use `create(DaemonUpgradeResultSchema)` to create a new message.
  */
 export const DaemonUpgradeResultSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 19);
+  messageDesc(file_bettercompute_agent_v1_commands, 20);
 
 /**
  * Describes the message bettercompute.agent.v1.LogsCollect.
  * Use `create(LogsCollectSchema)` to create a new message.
  */
 export const LogsCollectSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 20);
+  messageDesc(file_bettercompute_agent_v1_commands, 21);
 
 /**
  * Describes the message bettercompute.agent.v1.LogsCollectResult.
  * Use `create(LogsCollectResultSchema)` to create a new message.
  */
 export const LogsCollectResultSchema = /*@__PURE__*/
-  messageDesc(file_bettercompute_agent_v1_commands, 21);
+  messageDesc(file_bettercompute_agent_v1_commands, 22);
 
 /**
  * Describes the enum bettercompute.agent.v1.CommandRejectReason.

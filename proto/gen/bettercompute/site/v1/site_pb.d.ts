@@ -15,6 +15,41 @@ import type { Signature } from "../../common/v1/common_pb.js";
 export declare const file_bettercompute_site_v1_site: GenFile;
 
 /**
+ * A machine as its controller showed it at one moment: what tells a reset that came later from one that was there. Both texts are the
+ * controller's own, and empty where it does not say.
+ *
+ * @generated from message bettercompute.site.v1.SystemSight
+ */
+export declare type SystemSight = Message<"bettercompute.site.v1.SystemSight"> & {
+  /**
+   * As it was observed.
+   *
+   * @generated from field: bettercompute.site.v1.PowerState power = 1;
+   */
+  power: PowerState;
+
+  /**
+   * LastResetTime.
+   *
+   * @generated from field: string last_reset = 2;
+   */
+  lastReset: string;
+
+  /**
+   * How far the firmware has come, and when.
+   *
+   * @generated from field: string boot_progress = 3;
+   */
+  bootProgress: string;
+};
+
+/**
+ * Describes the message bettercompute.site.v1.SystemSight.
+ * Use `create(SystemSightSchema)` to create a new message.
+ */
+export declare const SystemSightSchema: GenMessage<SystemSight>;
+
+/**
  * One power action of one run on one machine.
  *
  * @generated from message bettercompute.site.v1.BmcPower
@@ -123,6 +158,13 @@ export declare type BmcPowerResult = Message<"bettercompute.site.v1.BmcPowerResu
    * @generated from field: repeated string notes = 5;
    */
   notes: string[];
+
+  /**
+   * Behind the action.
+   *
+   * @generated from field: bettercompute.site.v1.SystemSight seen = 6;
+   */
+  seen?: SystemSight | undefined;
 };
 
 /**
@@ -247,6 +289,13 @@ export declare type BmcBootResult = Message<"bettercompute.site.v1.BmcBootResult
    * @generated from field: repeated string notes = 4;
    */
   notes: string[];
+
+  /**
+   * Of the machine, behind the setting: a power action comes next.
+   *
+   * @generated from field: bettercompute.site.v1.SystemSight seen = 5;
+   */
+  seen?: SystemSight | undefined;
 };
 
 /**
