@@ -6,6 +6,7 @@ import { commandFrame } from '../../gateway/session/command-frame.ts';
 import { decodeProof, isIncluded, leafHash } from '../../pki/quorum/index.ts';
 import { BatchApprovalSchema, BatchProofSchema } from '../../proto/index.ts';
 import { useDatabase } from '../harness/postgres.ts';
+import { planOf } from '../harness/query-plan.ts';
 import {
   addNodes,
   approve,
@@ -129,11 +130,7 @@ describe('dispatch of members of a batch', () => {
       (await read('d3', 1)).map(({ id }) => id),
       [request.id],
     );
-    const [plan] = await used.db.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(
-      { text: `explain (analyze, format json, timing off) ${readOpen.text}` },
-      [['d3', 'd4'], [0, 0], 32],
-    );
-    const nodes = flatten(plan!['QUERY PLAN'][0].Plan);
+    const nodes = await planOf(used.db, { text: readOpen.text }, [['d3', 'd4'], [0, 0], 32]);
     const scans = nodes.filter((node) => node['Relation Name'] !== undefined);
     for (const table of ['node_commands', 'command_batch_members', 'command_batch_scope']) {
       const own = scans.filter((node) => node['Relation Name'] === table);
@@ -149,14 +146,3 @@ describe('dispatch of members of a batch', () => {
     }
   });
 });
-
-interface PlanNode {
-  readonly 'Node Type': string;
-  readonly 'Relation Name'?: string;
-  readonly 'Actual Rows': number;
-  readonly 'Actual Loops': number;
-  readonly 'Rows Removed by Filter'?: number;
-  readonly Plans?: readonly PlanNode[];
-}
-
-const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];

@@ -3,17 +3,8 @@ import assert from 'node:assert/strict';
 import { planRun } from '../../../services/metal/index.ts';
 import { getRun, runCommands } from '../../../services/metal/run-views.ts';
 import { useDatabase } from '../../harness/postgres.ts';
+import { planOf } from '../../harness/query-plan.ts';
 import { addSite, availableMachine, commandIdOf, runOf } from './support.ts';
-
-interface PlanNode {
-  readonly 'Node Type': string;
-  readonly 'Relation Name'?: string;
-  readonly 'Index Name'?: string;
-  readonly 'Actual Rows': number;
-  readonly 'Rows Removed by Filter'?: number;
-  readonly Plans?: readonly PlanNode[];
-}
-const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
 
 const manyRows = 100_000;
 
@@ -51,12 +42,7 @@ describe('the commands of a run', function () {
     for (const mode of ['force_custom_plan', 'force_generic_plan']) {
       const nodes = await used.db.transaction(async (tx) => {
         await tx.query({ text: `set local plan_cache_mode = ${mode}` });
-        const [told] = await tx.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(
-          { name: `explain-${mode}`, text: `explain (analyze, format json, timing off) ${runCommands.text}` },
-          [commandIdOf(plan, '').slice(0, -1), 500],
-        );
-        assert.ok(told);
-        return flatten(told['QUERY PLAN'][0].Plan);
+        return planOf(tx, { name: `explain-${mode}`, text: runCommands.text }, [commandIdOf(plan, '').slice(0, -1), 500]);
       });
       const reads = nodes.filter((node) => node['Relation Name'] === 'node_commands' || node['Index Name'] === 'node_commands_of_runs');
       assert.ok(reads.length > 0);
