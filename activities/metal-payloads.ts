@@ -6,7 +6,8 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { ControlError } from '../domain/errors.ts';
-import { type ActName, cleanUps } from '../domain/metal/acts.ts';
+import type { ActName } from '../domain/metal/acts.ts';
+import { diskAnswer } from '../domain/metal/boot-answers.ts';
 import { chooseDisk, type DiskChoice, disksOfRule, type SeenDisk } from '../domain/metal/disks.ts';
 import type { Profile } from '../domain/metal/profile.ts';
 import { BootKexecSchema, DeployImageSchema, DiagDcgmSchema, DiagDisksSchema, DiskWipeSchema, ImageFormat, site } from '../proto/index.ts';
@@ -117,12 +118,10 @@ async function prepareBoot({ keys, now }: Ports, { facts, ordinal }: Composing):
   });
 }
 
-/** Local disks are booted where a system was just put there, or where nothing was touched; never by a machine in between (M6). */
 async function cleanUp({ runs }: Ports, { facts: { run, machine, macAddresses }, ordinal }: Composing): Promise<Uint8Array> {
   const { remains, deployed } = await runs.standing(run.id);
-  const isWhole = remains === 'untouched' ? ordinal !== cleanUps.keeps : deployed && ordinal === cleanUps.letsGo;
-  const mayBoot = isWhole && machine.state !== 'quarantined' && run.kind === 'provision';
-  const answer = mayBoot ? site.BootAnswer.LOCAL : site.BootAnswer.HOLD;
+  const told = diskAnswer({ kind: run.kind, state: machine.state, remains, deployed, number: ordinal });
+  const answer = told === 'local' ? site.BootAnswer.LOCAL : site.BootAnswer.HOLD;
   return packed(site.BootCleanUpSchema, { nodeId: machine.id, runId: run.id, macAddresses: [...macAddresses], answer });
 }
 

@@ -42,12 +42,6 @@ export const acts = Object.freeze({
 
 export type ActName = keyof typeof acts;
 
-/**
- * The numbers of a clean-up, by what it may let the machine boot: nothing, its disk where the run has written it, or its disk where the run
- * that goes back has not touched it. A run that ends behind its image has left the machine dirty: nobody boots that (M6).
- */
-export const cleanUps = Object.freeze({ keeps: 0, letsGo: 1, takesBack: 2 });
-
 /** Of its row, with the fields that not every row has. */
 export const actOf = (name: ActName): ActSpec => acts[name];
 

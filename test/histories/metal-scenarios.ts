@@ -85,6 +85,13 @@ export const metalScenarios: Readonly<Record<string, (stage: MetalStage) => Prom
     await handle.signal(machine.giveUpSignal, words);
     return handle;
   },
+  'machine-provision-given-up-behind-its-image': async ({ client, metal }) => {
+    metal.systemJoins = () => false;
+    const handle = await startRun(client, 'provision');
+    await untilRun(handle, ({ phase }) => phase === 'waiting-node');
+    await handle.executeUpdate(machine.giveUp, { args: [words] });
+    return handle;
+  },
   'machine-provision-cancelled-by-the-server': async ({ client, metal }) => {
     metal.reply.set('deploy', () => 'hold');
     const handle = await startRun(client, 'provision');

@@ -1,13 +1,18 @@
 /** However a run is cut, it ends in exactly one of done, failed and cancelled, with exactly one word for what is left of the machine. */
 import assert from 'node:assert/strict';
+import { fromBinary } from '@bufbuild/protobuf';
+import { AnySchema } from '@bufbuild/protobuf/wkt';
 import { WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import fc from 'fast-check';
+import { site } from '../../proto/index.ts';
 import { cancel, giveUp, override } from '../../workflows/shared/machine-messages.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, startRun, untilRun, words } from './metal-rig.ts';
 import { MetalWorld } from './metal-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
+
+const answerIn = (payload: Uint8Array): site.BootAnswer => fromBinary(site.BootCleanUpSchema, fromBinary(AnySchema, payload).value).answer;
 
 const updates = { cancel, giveUp, override };
 
@@ -35,14 +40,19 @@ describe('the end of a run on a machine', function () {
     workers = undefined;
   });
 
-  /** A run whose command of one act stays without an end. */
-  const heldRun = async (act: HeldAt): Promise<{ run: RunHandle; machineId: string }> => {
-    count += 1;
+  const begin = async (): Promise<{ run: RunHandle; machineId: string }> => {
     const machineId = `e${count}`;
     world.machines.set(machineId, { state: 'available', stateReason: '', power: 'off', role: 'node', generation: 1, connected: false });
-    world.reply.set(act, (_n, { id }) => (id.includes(`/${machineId}/`) ? 'hold' : {}));
     const run = await startRun(temporal.client, 'provision', { machineId });
     handles.push(run);
+    count += 1;
+    return { run, machineId };
+  };
+  /** A run whose command of one act stays without an end. */
+  const heldRun = async (act: HeldAt): Promise<{ run: RunHandle; machineId: string }> => {
+    const next = `e${count}`;
+    world.reply.set(act, (_n, { id }) => (id.includes(`/${next}/`) ? 'hold' : {}));
+    const { run, machineId } = await begin();
     await untilRun(
       run,
       () =>
@@ -109,6 +119,39 @@ describe('the end of a run on a machine', function () {
     assert.ok(world.steps.some(({ step, state, by }) => step === 'power-off' && state === 'skipped' && by === 'bob'));
     assert.equal(world.machine(machineId).state, 'available');
   });
+
+  for (const [how, reply, told] of [
+    ['is held', { state: 'done' }, 'done'],
+    ['is said to be let go where the boot server cannot be told', { state: 'failed', error: 'the disk is full' }, 'failed'],
+  ] as const)
+    it(`M6 M58 a machine whose run is given up right behind its image ${how}, on its way back too`, async () => {
+      for (const goesBack of [false, true]) {
+        world.systemJoins = () => false;
+        const { run, machineId } = await begin();
+        await untilRun(run, ({ phase }) => phase === 'waiting-node');
+        world.reply.set('clean-up', (_n, { payload }) => (answerIn(payload) === site.BootAnswer.HOLD ? reply : {}));
+        world.reply.set('power-off', () => 'hold');
+        if (goesBack) {
+          await run.executeUpdate(updates.cancel, { args: [words] });
+          await untilRun(run, ({ phase, step }) => phase === 'going-back' && step === 'power-off');
+        }
+        await run.executeUpdate(updates.giveUp, { args: [words] });
+        const { remains } = await run.result();
+        assert.equal(remains, 'dirty');
+        assert.equal(world.machine(machineId).state, 'quarantined');
+        const answers = [...world.stored.values()].filter(({ id }) => id.includes(`/${machineId}/`) && id.includes('/clean-up.'));
+        assert.deepEqual(
+          answers.map(({ payload }) => answerIn(payload)),
+          [site.BootAnswer.LOCAL, site.BootAnswer.HOLD],
+        );
+        const held = world.steps.filter(({ step }) => step === 'hold-boot').map(({ state, detail }) => `${state} ${detail}`);
+        assert.equal(
+          held.at(-1),
+          told === 'done' ? 'done ' : 'failed the boot server may still let it start its disk: clean-up: the disk is full',
+        );
+        world.steps.splice(0);
+      }
+    });
 
   it('refuses, without a trace, an override of another step, of a step that evidence decides, and words without a name', async () => {
     const { run } = await heldRun('wipe');

@@ -5,6 +5,7 @@ import type { ObservationName } from '../../activities/metal-observations.ts';
 import type { ProofName } from '../../activities/metal-proofs.ts';
 import type { ActEnd, MetalSigningActivities } from '../../activities/metal-signing.ts';
 import { actCommandId, actOf, runPrefix } from '../../domain/metal/acts.ts';
+import { cleanUps } from '../../domain/metal/boot-answers.ts';
 import { second } from '../../domain/time.ts';
 import { onControl, onSigning } from '../shared/activity-options.ts';
 import { findRefusal } from '../shared/failures.ts';
@@ -42,6 +43,12 @@ export async function sendAll(line: Line, planned: readonly PlannedAct[]): Promi
   return good();
 }
 
+/** One attempt and no other: for what is not waited for. */
+export async function sendOnce(line: Line, { act, ordinal }: PlannedAct): Promise<StepOutcome> {
+  const end = await oneAttempt(line, { act, ordinal, first: (line.run.sent[act] ?? 0) + 1 });
+  return end.state === 'done' || end.state === 'sent' ? good() : failedAs(act, end);
+}
+
 /** One action, as often as its row allows: by another agent where the one that has it went silent. */
 async function send(line: Line, { act, ordinal }: PlannedAct): Promise<StepOutcome> {
   const { run } = line;
@@ -49,15 +56,18 @@ async function send(line: Line, { act, ordinal }: PlannedAct): Promise<StepOutco
   for (let tried = 1; ; tried += 1) {
     const end = await oneAttempt(line, { act, ordinal, first });
     if (end.state === 'done' || end.state === 'sent') return good();
-    const said = `${act}: ${end.error === '' ? end.state : end.error}`;
-    if (tried >= actOf(act).tries || hopeless.has(end.state)) return bad(end.reason ?? `${act}-${end.state}`, said);
-    run.note(run.scope.name, 'failed', { detail: said, now: Date.now() });
+    const failure = failedAs(act, end);
+    if (tried >= actOf(act).tries || hopeless.has(end.state)) return failure;
+    run.note(run.scope.name, 'failed', { detail: failure.detail, now: Date.now() });
     run.scope.attempt += 1;
     // Who is silent is not waited for: another one is asked.
     if (end.state !== 'silent') await sleep(pauseMs(tried), { summary: `before ${act} is tried again` });
     run.note(run.scope.name, 'started', { now: Date.now() });
   }
 }
+
+const failedAs = (act: PlannedAct['act'], end: ActEnd): StepOutcome =>
+  bad(end.reason ?? `${act}-${end.state}`, `${act}: ${end.error === '' ? end.state : end.error}`);
 
 /** Another attempt would meet the same. */
 const hopeless: ReadonlySet<string> = new Set(['unsent', 'late']);
@@ -69,9 +79,11 @@ async function oneAttempt(line: Line, { act, ordinal, first }: PlannedAct & { re
   const n = run.count(act);
   const commandId = actCommandId(runPrefix(workflowInfo().workflowId, run.runId), act, n);
   run.inFlight = { act, n };
+  if (act === 'clean-up' && ordinal === cleanUps.letsGo) run.letGo = true;
   const end = await call(line, { commandId, input: { runId: run.runId, act, n, first, ordinal, patienceMs } });
   if (!unended.has(end.state)) run.inFlight = null;
   if (end.state === 'unsent') run.begun.delete(act);
+  if (act === 'clean-up' && ordinal !== cleanUps.letsGo && end.state === 'done') run.letGo = false;
   run.scope.last = { commandId, state: end.state, message: end.error, at: Date.now() };
   show(line);
   return end;

@@ -72,6 +72,8 @@ export class MachineRun {
   #unwritten: StepRecord[] = [];
   readonly shown: RunStepStatus[] = [];
   readonly messages: Message[] = [];
+  /** The boot server may have been told to let the machine start its disk, and was not told to hold it since. */
+  letGo = false;
   stopping: Stopping | null = null;
   goingBack = false;
   reboots = 0;

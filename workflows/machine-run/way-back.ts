@@ -1,14 +1,16 @@
 /**
  * The way back of a run that does not reach its end: a command that was not begun is taken back, then what each one that may have begun asks
  * for is done, in order and each by itself: one that fails is written down and keeps nothing else from being done. What is left of
- * the machine is then judged from facts; giving up cuts it short.
+ * the machine is then judged from facts; giving up cuts it short, but for one thing: a boot server that was told to let the machine start
+ * its disk is told to hold it (M6).
  */
-import { CancellationScope, isCancellation, proxyActivities } from '@temporalio/workflow';
+import { CancellationScope, isCancellation, patched, proxyActivities } from '@temporalio/workflow';
 import type { MetalControlActivities } from '../../activities/metal-control.ts';
-import { cleanUps, type Undo, undos } from '../../domain/metal/acts.ts';
+import { type Undo, undos } from '../../domain/metal/acts.ts';
+import { cleanUps } from '../../domain/metal/boot-answers.ts';
 import { minute } from '../../domain/time.ts';
 import { onControl } from '../shared/activity-options.ts';
-import { look, type StepOutcome, sendAll } from './commands.ts';
+import { look, type StepOutcome, sendAll, sendOnce } from './commands.ts';
 import { enterPhase, interruptible, type Line } from './line.ts';
 import { StepScope } from './state.ts';
 import { actionsOf } from './table.ts';
@@ -17,6 +19,9 @@ const { takeBackAct, changeMachine } = proxyActivities<MetalControlActivities>(o
 
 /** For one thing that is taken back: its agents are there or they are not. */
 const undoWithinMs = 30 * minute;
+
+/** Behind a word that ends the run where it stands, nothing is waited for longer. */
+const holdWithinMs = minute;
 
 const saying: Readonly<Record<Undo, string>> = Object.freeze({
   'close-boots': 'closing the boot entries of the run',
@@ -40,6 +45,21 @@ export async function goBack(line: Line): Promise<void> {
     if (outcome === null) run.note(undo, 'skipped', { detail: 'given up', by: run.stopping?.actor ?? 'control-plane', now: Date.now() });
     else run.note(undo, outcome.ok ? 'done' : 'failed', { detail: outcome.detail, now: Date.now() });
   }
+  if (run.letGo && givenUp() && patched('held-behind-give-up')) await holdBoot(line);
+}
+
+async function holdBoot(line: Line): Promise<void> {
+  const { run } = line;
+  const name = 'hold-boot';
+  const now = Date.now();
+  run.scope = new StepScope({ step: null, name, saying: 'the boot server to hold the machine', now, deadline: now + holdWithinMs });
+  run.note(name, 'started', { now });
+  enterPhase(line, 'going-back');
+  const outcome = await sendOnce(line, { act: 'clean-up', ordinal: cleanUps.takesBack });
+  run.note(name, outcome.ok ? 'done' : 'failed', {
+    detail: outcome.ok ? '' : `the boot server may still let it start its disk: ${outcome.detail}`,
+    now: Date.now(),
+  });
 }
 
 async function takeBackUnbegun({ run }: Line): Promise<void> {

@@ -1,5 +1,5 @@
 /** Provisioning, step by step: each row as the runbook tells it (workflows/machine-run/table.ts says what its fields mean). */
-import { cleanUps } from '../../domain/metal/acts.ts';
+import { cleanUps } from '../../domain/metal/boot-answers.ts';
 import { minute } from '../../domain/time.ts';
 import type { MachineRun } from '../machine-run/state.ts';
 import { actionsOf, once, type Story, type StoryStep } from '../machine-run/table.ts';
