@@ -52,7 +52,7 @@ export interface MetalControlActivities {
 export function createMetalControlActivities(ports: MetalControlPorts): MetalControlActivities {
   const { runs } = ports;
   const note = async (records: readonly StepRecord[]): Promise<void> => {
-    for (const row of records) await runs.record(row);
+    await runs.record(records);
   };
   return translated<MetalControlActivities>({
     planMachineRun: (input) => runs.plan(input),
@@ -97,7 +97,7 @@ export async function observe<P extends Pick<MetalControlPorts, 'runs' | 'answer
   look: (ports: P, looking: Looking) => Promise<Seen>,
   { runId, what, sent, records, patienceMs }: Omit<ObserveInput, 'what'> & { readonly what: string },
 ): Promise<Observed> {
-  for (const row of records) await ports.runs.record(row);
+  await ports.runs.record(records);
   const facts = await ports.runs.read(runId);
   const prefix = runPrefix(facts.run.workflowId, runId);
   const idOf = (act: ActName): string => actCommandId(prefix, act, sent[act] ?? 0);

@@ -88,7 +88,7 @@ export interface MetalRunsPort {
   standing(runId: string): Promise<Standing>;
   /** null: nothing that it sends needs one. The same run again is the same batch. */
   createBatch(runId: string): Promise<{ readonly batchId: string; readonly held: boolean; readonly notAfter: number } | null>;
-  record(row: StepRecord): Promise<void>;
+  record(rows: readonly StepRecord[]): Promise<void>;
   /** Takes the run's entries and what hangs on them (tokens, the ramdisk's identity) out of use. */
   closeBoots(runId: string): Promise<void>;
   /** Identity, disks, interfaces, power, capabilities, pin. */

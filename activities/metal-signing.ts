@@ -67,7 +67,7 @@ const errorKept = 600;
 export function createMetalSigningActivities(ports: MetalSigningPorts): MetalSigningActivities {
   return translated<MetalSigningActivities>({
     async actOnMachine(input) {
-      for (const row of input.records) await ports.runs.record(row);
+      await ports.runs.record(input.records);
       try {
         return await act(ports, input);
       } catch (error) {
@@ -80,7 +80,7 @@ export function createMetalSigningActivities(ports: MetalSigningPorts): MetalSig
     proveMachine: (input) => observe(ports, proofs[input.what], input),
 
     async changeCredential({ runId, change, records }) {
-      for (const row of records) await ports.runs.record(row);
+      await ports.runs.record(records);
       if (change === 'store-next')
         return { detail: `the next password is stored as ${(await ports.keys.storeNextCredential(runId)).nextRef}` };
       await ports.keys.adoptCredential(runId);
@@ -120,9 +120,9 @@ const endOf = (answer: CommandAnswer | undefined): ActEnd | null =>
 async function hear({ commands, answers }: MetalSigningPorts, commandId: string): Promise<ActEnd> {
   const { workflowExecution, activityId } = activityInfo();
   const { workflowId, runId } = workflowExecution ?? { workflowId: '', runId: '' };
-  // In the order that misses no end: registered first, read behind it.
-  await commands.registerWait({ commandId, workflowId, runId, activityId });
-  const ended = endOf(await answers.find(commandId));
+  // Who registers before the end is told of it, who comes behind it reads it: there is nothing between the two.
+  const wait = await commands.registerWait({ commandId, workflowId, runId, activityId });
+  const ended = wait === 'finished' ? endOf(await answers.find(commandId)) : null;
   if (ended !== null) return ended;
   throw new CompleteAsyncError();
 }

@@ -72,8 +72,11 @@ export async function findCommand(db: Executor, id: string): Promise<CommandStat
 export async function getCommand(db: Executor, id: string): Promise<CommandStatus> {
   const found = await findCommand(db, id);
   if (found !== undefined) return found;
-  throw new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
+  throw unknownCommand(id);
 }
+
+export const unknownCommand = (id: string): ControlError<'NOT_FOUND'> =>
+  new ControlError('NOT_FOUND', `no command is called ${id}`, { details: { reason: 'unknown-command', commandId: id } });
 
 const cancel = {
   name: 'commands-cancel',

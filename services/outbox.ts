@@ -4,10 +4,11 @@
  * never the same one), completes by id and removes them. A lost row is found by the sweep.
  */
 
+import { commandStates } from '../domain/commands/states.ts';
 import { connectedWithinMs } from '../domain/session/presence.ts';
 import { minute, second } from '../domain/time.ts';
-import { type Database, type Executor, instant } from '../drizzle/client.ts';
-import { type CommandStatus, getCommand } from './command-ends.ts';
+import { type Executor, instant } from '../drizzle/client.ts';
+import { unknownCommand } from './command-ends.ts';
 
 export interface ActivityIds {
   readonly workflowId: string;
@@ -19,27 +20,31 @@ export interface CommandWait extends ActivityIds {
   readonly commandId: string;
 }
 
-const lock = { name: 'wait-lock', text: 'select id from node_commands where id = $1 for no key update' };
 const register = {
   name: 'wait-register',
-  text: `insert into command_waits (command_id, workflow_id, run_id, activity_id, registered_at) values ($1, $2, $3, $4, $5)
-         on conflict (command_id) do update set workflow_id = excluded.workflow_id, run_id = excluded.run_id,
-           activity_id = excluded.activity_id, registered_at = excluded.registered_at`,
+  text: `with locked as (select id, state from node_commands where id = $1 for no key update),
+         waiting as (insert into command_waits (command_id, workflow_id, run_id, activity_id, registered_at)
+           select id, $2, $3, $4, $5 from locked where state < ${commandStates.done}
+           on conflict (command_id) do update set workflow_id = excluded.workflow_id, run_id = excluded.run_id,
+             activity_id = excluded.activity_id, registered_at = excluded.registered_at)
+         select state from locked`,
 };
 
 /**
  * Says which activity waits for a command. A finished command is answered at once and nobody waits; else its end, whenever it
  * commits, queues the completion. A later registration replaces the earlier one: the newest attempt is the one that waits.
  *
+ * One statement: an end that commits while it waits for the lock is the state that it goes on with.
+ *
  * @throws NOT_FOUND for an unknown command
  */
-export function registerWait(db: Database, input: CommandWait & { readonly now: number }): Promise<CommandStatus> {
-  return db.transaction(async (tx) => {
-    await tx.query(lock, [input.commandId]);
-    const status = await getCommand(tx, input.commandId);
-    if (!status.finished) await tx.query(register, [input.commandId, input.workflowId, input.runId, input.activityId, instant(input.now)]);
-    return status;
-  });
+export async function registerWait(
+  db: Executor,
+  { commandId, workflowId, runId, activityId, now }: CommandWait & { readonly now: number },
+): Promise<{ readonly finished: boolean }> {
+  const [row] = await db.query<{ state: number }>(register, [commandId, workflowId, runId, activityId, instant(now)]);
+  if (row === undefined) throw unknownCommand(commandId);
+  return { finished: row.state >= commandStates.done };
 }
 
 export interface DueCompletion extends CommandWait {

@@ -21,13 +21,13 @@ export function createMetalRuns({ db, trustDomain }: MetalOptions): MetalRunsPor
   const now = (): Promise<number> => databaseNow(db);
   return {
     plan: async (input) => plannedRun(await metal.planRun(db, { ...input, now: await now() })),
-    read: async (runId) => metal.readRunFacts(db, runId, await now()),
+    read: (runId) => metal.readRunFacts(db, runId, null),
     standing: (runId) => metal.standingOfRun(db, runId),
     createBatch: async (runId) => {
       const batch = await metal.createRunBatch(db, runId, { now: await now(), trustDomain: trustDomain() });
       return batch === null ? null : { batchId: batch.batchId, held: batch.held, notAfter: batch.notAfterMs };
     },
-    record: (row) => metal.recordStep(db, row),
+    record: (rows) => metal.recordSteps(db, rows),
     closeBoots: async (runId) => {
       await metal.closeBoots(db, runId, await now());
     },

@@ -25,8 +25,8 @@ export const tokenRefOf = (runId: string, entryId: string): string => `secret://
 const entryColumns = `id as "entryId", run_id as "runId", attempt, encode(boot_nonce, 'hex') as "bootNonce", expires_at as "expiresAt",
   used_at as "usedAt", closed_at is not null as closed`;
 
-type Row = Omit<BootEntry, 'tokenRef'>;
-const withRef = (row: Row): BootEntry => ({ ...row, tokenRef: tokenRefOf(row.runId, row.entryId) });
+export type BootEntryRow = Omit<BootEntry, 'tokenRef'>;
+export const bootEntryOf = (row: BootEntryRow): BootEntry => ({ ...row, tokenRef: tokenRefOf(row.runId, row.entryId) });
 
 /** Of an entry that nobody used and that is open, the token may be another one: the answer of the first call was lost, and its token with it. */
 const upsert = {
@@ -37,15 +37,15 @@ const upsert = {
            where e.used_at is null and e.closed_at is null
          returning ${entryColumns}`,
 };
-const latest = {
-  name: 'boot-entry-latest',
-  text: `select ${entryColumns} from boot_entries where run_id = $1 order by attempt desc limit 1`,
-};
+/** The latest entry of the run that the value names. */
+export const latestEntry = (value: number): string =>
+  `select ${entryColumns} from boot_entries where run_id = $${value} order by attempt desc limit 1`;
+const latest = { name: 'boot-entry-latest', text: latestEntry(1) };
 
 /** The latest boot of a run. */
 export async function findBootEntry(db: Executor, runId: string): Promise<BootEntry | null> {
-  const [row] = await db.query<Row>(latest, [runId]);
-  return row === undefined ? null : withRef(row);
+  const [row] = await db.query<BootEntryRow>(latest, [runId]);
+  return row === undefined ? null : bootEntryOf(row);
 }
 
 const supersede = {
@@ -71,13 +71,13 @@ export async function createBootEntry(db: Database, { runId, attempt, token, exp
       throw new ControlError('INVALID_STATE', `run ${runId} has ended: ${run.state}`, { details: { reason: 'run-ended', runId } });
     const digest = createHash('sha256').update(token).digest();
     const values = [entryIdOf(runId, attempt), runId, machineId, attempt, digest, randomBytes(16), instant(now), instant(expiresAt)];
-    const [row] = await tx.query<Row>(upsert, values);
+    const [row] = await tx.query<BootEntryRow>(upsert, values);
     if (row === undefined)
       throw new ControlError('INVALID_STATE', `boot ${attempt} of run ${runId} was used or closed: the next boot has the next number`, {
         details: { reason: 'boot-entry-used', runId, attempt },
       });
     await tx.query(supersede, [runId, attempt, instant(now)]);
-    return withRef(row);
+    return bootEntryOf(row);
   });
 }
 

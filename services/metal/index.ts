@@ -11,6 +11,6 @@ export { planRun } from './plan-run.ts';
 export { assertProfile, parseProfileText, readProfileText } from './profile-text.ts';
 export { recordDisks, recordInventory, recordPower } from './record-reports.ts';
 export { placesOf } from './rows.ts';
-export { createRunBatch, leavesOfRun, recordRunMessage, recordStep } from './run-records.ts';
+export { createRunBatch, leavesOfRun, recordRunMessage, recordSteps } from './run-records.ts';
 export { encodePlannedPayload, metalBatchScope } from './scope.ts';
 export { agentsOfSite, chooseAgent, siteOverview } from './sites.ts';

@@ -3,9 +3,9 @@ import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import { unknownMachine } from './refusals.ts';
 import { runColumns, runSummary, type StoredRun } from './stored-run.ts';
-import type { BmcView, MachineView, PowerState } from './types.ts';
+import type { BmcView, MachineView, PowerState, RunSummary } from './types.ts';
 
-interface Row extends Omit<MachineView, 'bmc' | 'run' | 'state' | 'power'> {
+export interface MachineRow extends Omit<MachineView, 'bmc' | 'run' | 'state' | 'power'> {
   readonly state: MachineState;
   readonly power: PowerState;
   readonly address: string | null;
@@ -15,33 +15,45 @@ interface Row extends Omit<MachineView, 'bmc' | 'run' | 'state' | 'power'> {
   readonly bmcProfile: BmcView['profile'] | null;
 }
 
-const select = `select m.id, m.site_id as "siteId", m.rack, n.tenant_id as "tenantId", m.state, m.state_since as "stateSince",
+export const machineColumns = `m.id, m.site_id as "siteId", m.rack, n.tenant_id as "tenantId", m.state, m.state_since as "stateSince",
     m.state_reason as "stateReason", m.generation, m.manufacturer, m.model, m.memory_bytes as "memoryBytes", m.processors,
     m.profile_name as "profileName", m.power, m.power_at as "powerAt", m.inspected_at as "inspectedAt", m.created_at as "createdAt",
     m.created_by as "createdBy", b.address, b.system_id as "systemId", b.credential_ref as "credentialRef", b.pin_sha256 as "pinSha256",
-    b.profile as "bmcProfile"
-  from machines m join nodes n on n.id = m.id left join machine_bmcs b on b.machine_id = m.id`;
+    b.profile as "bmcProfile"`;
+export const machineTables = 'machines m join nodes n on n.id = m.id left join machine_bmcs b on b.machine_id = m.id';
 
 const openRuns = {
   name: 'machines-open-runs',
   text: `select ${runColumns} from metal_runs r where r.machine_id = any($1::text[]) and r.state = 'open'`,
 };
 
-async function viewsOf(db: Executor, rows: readonly Row[]): Promise<MachineView[]> {
-  const runs = rows.length === 0 ? [] : await db.query<StoredRun>(openRuns, [rows.map(({ id }) => id)]);
-  const byMachine = new Map(runs.map((run) => [run.machineId, runSummary(run)]));
-  return rows.map(({ address, systemId, credentialRef, pinSha256, bmcProfile, ...machine }) => ({
-    ...machine,
-    bmc: { address: address ?? '', systemId: systemId ?? '', credentialRef: credentialRef ?? '', pinSha256, profile: bmcProfile ?? {} },
-    run: byMachine.get(machine.id) ?? null,
-  }));
+/** @param run the one that has it now */
+export function machineViewOf(row: MachineRow, run: RunSummary | null): MachineView {
+  const { address, systemId, credentialRef, pinSha256, bmcProfile, ...machine } = row;
+  const bmc = {
+    address: address ?? '',
+    systemId: systemId ?? '',
+    credentialRef: credentialRef ?? '',
+    pinSha256,
+    profile: bmcProfile ?? {},
+  };
+  return { ...machine, bmc, run };
 }
 
-const one = { name: 'machines-one', text: `${select} where m.id = $1 and ($2::text[] is null or n.tenant_id = any($2))` };
+async function viewsOf(db: Executor, rows: readonly MachineRow[]): Promise<MachineView[]> {
+  const runs = rows.length === 0 ? [] : await db.query<StoredRun>(openRuns, [rows.map(({ id }) => id)]);
+  const byMachine = new Map(runs.map((run) => [run.machineId, runSummary(run)]));
+  return rows.map((row) => machineViewOf(row, byMachine.get(row.id) ?? null));
+}
+
+const one = {
+  name: 'machines-one',
+  text: `select ${machineColumns} from ${machineTables} where m.id = $1 and ($2::text[] is null or n.tenant_id = any($2))`,
+};
 
 /** @throws NOT_FOUND, for a stranger's machine too */
 export async function getMachine(db: Executor, machineId: string, tenants: readonly string[] | 'all' = 'all'): Promise<MachineView> {
-  const [view] = await viewsOf(db, await db.query<Row>(one, [machineId, tenants === 'all' ? null : tenants]));
+  const [view] = await viewsOf(db, await db.query<MachineRow>(one, [machineId, tenants === 'all' ? null : tenants]));
   if (view === undefined) throw unknownMachine(machineId);
   return view;
 }

@@ -26,24 +26,47 @@ export interface StepInput {
 const longestDetail = 2_000;
 
 /** The first beginning and the last end stand; a beginning that comes late changes no end. */
-const upsertStep = {
-  name: 'metal-step',
-  text: `insert into metal_run_steps as s (run_id, step, attempt, state, detail, actor, started_at, ended_at)
-         select r.id, $2, $3, $4, $5, $6, $7, $8 from metal_runs r where r.id = $1
-         on conflict (run_id, step, attempt) do update set
-           state = case when excluded.state = 'started' then s.state else excluded.state end,
-           detail = case when excluded.state = 'started' and s.state <> 'started' then s.detail else excluded.detail end,
-           actor = case when excluded.state = 'started' then s.actor else excluded.actor end,
-           ended_at = coalesce(excluded.ended_at, s.ended_at)
-         returning run_id`,
+const upsertSteps = {
+  name: 'metal-steps',
+  text: `with known as (select r.id, i.* from unnest($2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[])
+                          as i(step, attempt, state, detail, actor, started_at, ended_at) join metal_runs r on r.id = $1),
+         kept as (insert into metal_run_steps as s (run_id, step, attempt, state, detail, actor, started_at, ended_at) select * from known
+                  on conflict (run_id, step, attempt) do update set
+                    state = case when excluded.state = 'started' then s.state else excluded.state end,
+                    detail = case when excluded.state = 'started' and s.state <> 'started' then s.detail else excluded.detail end,
+                    actor = case when excluded.state = 'started' then s.actor else excluded.actor end,
+                    ended_at = coalesce(excluded.ended_at, s.ended_at))
+         select id from known limit 1`,
 };
 
-/** Repeated, it changes nothing. @throws NOT_FOUND */
-export async function recordStep(db: Executor, { runId, step, attempt, state, detail, at, by }: StepInput): Promise<void> {
-  const ended = state === 'started' ? null : at;
-  const values = [runId, step, attempt, state, detail.slice(0, longestDetail), by, instant(at), instantOrNull(ended)];
-  const [row] = await db.query(upsertStep, values);
-  if (row === undefined) throw unknownRun(runId);
+/** Steps of one run, in their order. Repeated, it changes nothing. @throws NOT_FOUND */
+export async function recordSteps(db: Executor, steps: readonly StepInput[]): Promise<void> {
+  for (const together of statementsOf(steps)) {
+    const [{ runId }] = together as [StepInput, ...StepInput[]];
+    const values = [
+      runId,
+      together.map(({ step }) => step),
+      together.map(({ attempt }) => attempt),
+      together.map(({ state }) => state),
+      together.map(({ detail }) => detail.slice(0, longestDetail)),
+      together.map(({ by }) => by),
+      together.map(({ at }) => instant(at)),
+      together.map(({ state, at }) => instantOrNull(state === 'started' ? null : at)),
+    ];
+    if ((await db.query(upsertSteps, values)).length === 0) throw unknownRun(runId);
+  }
+}
+
+/** A statement changes a row once, so what is said of an attempt again goes with the next one, and so does another run. */
+function statementsOf(steps: readonly StepInput[]): StepInput[][] {
+  const all: StepInput[][] = [];
+  for (const row of steps) {
+    const last = all.at(-1);
+    const fits = last?.every(({ runId, step, attempt }) => runId === row.runId && !(step === row.step && attempt === row.attempt));
+    if (last !== undefined && fits) last.push(row);
+    else all.push([row]);
+  }
+  return all;
 }
 
 export interface RunMessage {

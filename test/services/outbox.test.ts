@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { commandStates } from '../../domain/commands/states.ts';
 import { minute, second } from '../../domain/time.ts';
 import type { Database } from '../../drizzle/client.ts';
 import { cancelCommand, enqueueCommands } from '../../services/command-queue.ts';
@@ -12,6 +13,7 @@ import {
   sweepLostCompletions,
   takeDueCompletions,
 } from '../../services/outbox.ts';
+import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, command, connect, enrol, keyring, refused, t0, trustDomain } from './support.ts';
 
@@ -58,12 +60,30 @@ describe('the outbox', () => {
     await cancel(id);
     assert.equal((await takeDueCompletions(used.db, { now: t0, limit: 9 }))[0]?.runId, 'r2');
     const status = await registerWait(used.db, { commandId: id, workflowId: 'w', runId: 'r3', activityId: id, now: t0 });
-    assert.deepEqual([status.finished, status.state], [true, 'cancelled']);
+    assert.equal(status.finished, true);
     await finishCompletions(used.db, [id]);
     await assert.rejects(
       registerWait(used.db, { commandId: 'none', workflowId: 'w', runId: 'r', activityId: 'a', now: t0 }),
       refused('NOT_FOUND', /no command is called none/),
     );
+  });
+
+  it('who registers while the end is on its way is told of the end, and does not wait for it', async () => {
+    const waited = command('outbox');
+    await enqueueCommands({ db: used.db, worker: await keyring(used.db), trustDomain, now: t0, commands: [waited] });
+    const wait = { commandId: waited.id, workflowId: 'w', runId: 'late', activityId: waited.id, now: t0 };
+    let answered = false;
+    let registering: Promise<{ finished: boolean }> | undefined;
+    await used.db.transaction(async (tx) => {
+      await tx.query({ text: `update node_commands set state = ${commandStates.done} where id = $1` }, [waited.id]);
+      registering = registerWait(used.db, wait).finally(() => {
+        answered = true;
+      });
+      const blocked = { text: `select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()` };
+      await eventually('the registration to wait', async () => answered || (await tx.query(blocked)).length > 0);
+    });
+    assert.equal((await registering)?.finished, true);
+    assert.deepEqual(await used.db.query({ text: `select 1 from command_waits where run_id = 'late'` }), []);
   });
 
   it('the sweep finds a completion that was lost, and nothing else', async () => {

@@ -253,8 +253,8 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       run.batchId = `b-${runId}`;
       return { batchId: run.batchId, held: this.approvalOf(run.plan.machineId).held, notAfter: Date.now() + 86_400_000 };
     },
-    record: async (row) => {
-      this.steps.push(row);
+    record: async (rows) => {
+      this.steps.push(...rows);
     },
     closeBoots: async (runId) => {
       this.closedBoots.push(runId);

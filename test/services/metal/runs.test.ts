@@ -13,7 +13,7 @@ import {
   quarantineMachine,
   readRunFacts,
   recordEvidence,
-  recordStep,
+  recordSteps,
   standingOfRun,
 } from '../../../services/metal/index.ts';
 import { applyMove, lockMachine } from '../../../services/metal/moves.ts';
@@ -269,19 +269,30 @@ describe('runs of machines', () => {
     await availableMachine(used.db, 'stepping');
     const { runId } = await planRun(used.db, runOf('stepping', 'provision'));
     const step = { runId, step: 'wipe', attempt: 1, detail: '', by: 'workflow' };
-    await recordStep(used.db, { ...step, state: 'started', at: now });
-    await recordStep(used.db, { ...step, state: 'done', detail: '2 disks erased', at: now + 1 });
-    await recordStep(used.db, { ...step, state: 'started', at: now + 2 });
-    const rows = await used.db.query(
-      { text: 'select state, detail, ended_at - started_at as took from metal_run_steps where run_id = $1' },
-      [runId],
-    );
-    assert.deepEqual(
-      rows.map((row) => [row['state'], row['detail']]),
-      [['done', '2 disks erased']],
-    );
+    const told = [
+      { ...step, state: 'started', at: now },
+      { ...step, state: 'done', detail: '2 disks erased', at: now + 1 },
+      { ...step, step: 'deploy', state: 'started', at: now + 1 },
+      { ...step, state: 'started', at: now + 2 },
+    ] as const;
+    const kept = () =>
+      used.db.query(
+        {
+          text: 'select step, state, detail, started_at as "startedAt", ended_at as "endedAt" from metal_run_steps where run_id = $1 order by step',
+        },
+        [runId],
+      );
+    const expected = [
+      { step: 'deploy', state: 'started', detail: '', startedAt: now + 1, endedAt: null },
+      { step: 'wipe', state: 'done', detail: '2 disks erased', startedAt: now, endedAt: now + 1 },
+    ];
+    await recordSteps(used.db, told);
+    assert.deepEqual(await kept(), expected);
+    for (const one of told) await recordSteps(used.db, [one]);
+    assert.deepEqual(await kept(), expected, 'told again one by one, it is the same');
+    await recordSteps(used.db, []);
     await assert.rejects(
-      recordStep(used.db, { ...step, runId: 'nothing', state: 'done', at: now }),
+      recordSteps(used.db, [{ ...step, runId: 'nothing', state: 'done', at: now }]),
       refused('NOT_FOUND', /there is no run nothing/),
     );
   });
