@@ -7,7 +7,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hostImage } from '../../cli/stack/demonstration/metal/image.ts';
-import { credential, optionsOf, type RackMachine } from '../../cli/stack/demonstration/metal/rack.ts';
+import { credential, type RackMachine } from '../../cli/stack/demonstration/metal/rack.ts';
 import { parseDaemonConfig } from '../../daemon/config.ts';
 import { joinNode } from '../../daemon/join.ts';
 import { folderDisks, folderMachine } from '../../daemon/ramdisk/disks/folder.ts';
@@ -20,8 +20,8 @@ import { productionOverlapMs } from '../../daemon/trust/offered-trust.ts';
 import { parseBootCmdline } from '../../domain/metal/cmdline.ts';
 import { minute, second } from '../../domain/time.ts';
 import { parseJoinBundle } from '../../pki/enroll/index.ts';
+import { asMachine } from '../fakes/bmc/own-machine.ts';
 import { startFakeBmc } from '../fakes/bmc/server.ts';
-import type { FakeBmcOptions } from '../fakes/bmc/types.ts';
 
 interface Wants {
   readonly root: string;
@@ -117,8 +117,8 @@ const image = await hostImage();
 const controllers: Record<string, { address: string; pinSha256: string }> = {};
 for (const machine of wants.machines) {
   const hardware = new Machine(machine, wants);
-  const options = { ...optionsOf(machine), credential } as FakeBmcOptions;
-  const bmc = await startFakeBmc({ ...options, machine: { onPower: (power, boot) => hardware.power(power, boot.target) } });
+  const onPower = (power: 'On' | 'Off', boot: { target: string }): void => hardware.power(power, boot.target);
+  const bmc = await startFakeBmc({ ...asMachine('minimal', machine), credential, power: 'Off', machine: { onPower } });
   controllers[machine.name] = { address: bmc.address, pinSha256: bmc.pinSha256 };
 }
 process.stdout.write(`${JSON.stringify({ controllers, image: { url: image.url, sha256: image.sha256, bytes: image.bytes } })}\n`);

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { reportOf } from '../../daemon/site/bmc/inventory.ts';
+import { matchKeys, sharedValues } from '../../domain/metal/identity.ts';
 import { site } from '../../proto/index.ts';
+import { asMachine } from '../fakes/bmc/own-machine.ts';
 import { type FakeTree, hasTree } from '../fakes/bmc/server.ts';
 import { setBmcStage, valueOf } from './bmc-stage.ts';
 
@@ -79,6 +81,24 @@ describe('bmc.inventory', () => {
     assert.ok(report.profile?.resetTypes.includes('PowerCycle'), 'told by its ActionInfo alone');
     assert.deepEqual([report.profile?.lockoutKnown, report.profile?.virtualMedia], [true, true]);
   });
+
+  for (const tree of ['dell_poweredge_r750', 'gh200', 'minimal'] as const)
+    it(`M60 two machines that show ${tree} share no fact that machines are told apart by (skipped where a captured tree is absent)`, async function () {
+      if (!hasTree(tree)) this.skip();
+      const reports = [];
+      for (const at of [1, 2]) {
+        const machine = { serial: `RACK-${at}`, uuid: `1000000${at}-7b54-4d4c-8a2e-0c0ffee0000${at}`, macAddress: `3c:ec:ef:00:01:0${at}` };
+        const bmc = await stage.bmcWith(asMachine(tree, machine));
+        reports.push(valueOf(site.BmcInventoryReportSchema, await stage.perform('bmc.inventory', bmc)));
+      }
+      const known = reports.map((report, at) => ({ machineId: `m${at}`, facts: report.identity }));
+      assert.deepEqual([...sharedValues(known)], []);
+      assert.ok(known.every(({ facts: own }) => matchKeys(own).size > 0));
+      const parts = reports
+        .flatMap(({ disks }) => disks.flatMap(({ serial, identifier }) => [serial, identifier]))
+        .filter((text) => text !== '');
+      assert.equal(new Set(parts).size, parts.length, 'nor a drive');
+    });
 
   it('M62 MAC addresses in any case, serial numbers padded or null, placeholders for none', async () => {
     const overrides = {

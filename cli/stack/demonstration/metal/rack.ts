@@ -1,6 +1,6 @@
 /**
- * The management controllers of the demonstration: fakes that behave, in a process of their own. They are part of the tests, so the
- * demonstration of bare metal runs from a clone of the project and from nothing less.
+ * The management controllers of the demonstration: fakes that behave, in a process of their own, which chooses what they show and says
+ * it. They are part of the tests, so the demonstration of bare metal runs from a clone of the project and from nothing less.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -18,8 +18,8 @@ export interface PowerEvent {
 }
 
 export interface Rack {
-  /** Name → host:port and SHA-256 of the key. */
-  readonly controllers: Readonly<Record<string, { readonly address: string; readonly pinSha256: string }>>;
+  /** Name → host:port, SHA-256 of the key, and which tree it shows: one that was captured of real hardware, or `minimal`. */
+  readonly controllers: Readonly<Record<string, { readonly address: string; readonly pinSha256: string; readonly tree: string }>>;
   /** Pulls the plug of a controller, or puts it back: the machine behind it goes on. */
   plug(name: string, plugged: boolean): void;
   stop(): Promise<void>;
@@ -46,24 +46,8 @@ function programOfRack(): string {
   });
 }
 
-export const optionsOf = ({ serial, uuid, macAddress }: RackMachine): object => ({
-  tree: 'minimal',
-  credential,
-  power: 'Off',
-  machine: {},
-  overrides: {
-    '/redfish/v1/Systems/1': { SerialNumber: serial, UUID: uuid },
-    '/redfish/v1/Systems/1/EthernetInterfaces/1': { MACAddress: macAddress, PermanentMACAddress: macAddress },
-    '/redfish/v1/Systems/1/EthernetInterfaces/2': { MACAddress: null, PermanentMACAddress: null },
-    '/redfish/v1/Managers/1/EthernetInterfaces/eth0': { MACAddress: macAddress.replace('3c:ec:ef:00', '3c:ec:ef:ff') },
-    '/redfish/v1/Systems/1/Storage/NVMe/Drives/0': { SerialNumber: `${serial}-D0`, Identifiers: [] },
-    '/redfish/v1/Systems/1/Storage/NVMe/Drives/1': { SerialNumber: `${serial}-D1`, Identifiers: [] },
-  },
-});
-
 export async function startRack(machines: readonly RackMachine[], onPower: (event: PowerEvent) => void): Promise<Rack> {
-  const options = Object.fromEntries(machines.map((machine) => [machine.name, optionsOf(machine)]));
-  const args = ['--import', import.meta.resolve('tsx'), programOfRack(), JSON.stringify(options)];
+  const args = ['--import', import.meta.resolve('tsx'), programOfRack(), JSON.stringify({ credential, machines })];
   const { PATH } = process.env;
   const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'], env: PATH === undefined ? {} : { PATH } });
   child.stdin.on('error', () => undefined);

@@ -38,6 +38,8 @@ export interface MetalDemonstrationOptions {
 
 export interface MetalSummary {
   readonly machines: number;
+  /** Which tree the controllers show → how many of them; `minimal` is the small one of the project. */
+  readonly controllers: Readonly<Record<string, number>>;
   readonly joined: readonly string[];
   readonly evidence: { readonly erased: number; readonly deployed: number; readonly verified: boolean };
   readonly cancelled: { readonly machine: string; readonly end: string; readonly remains: string; readonly state: string };
@@ -156,8 +158,15 @@ async function build(scene: Scene): Promise<Place> {
   keep(async () => void (await Promise.all([...hardware.values()].map((one) => one.stop()))));
   const rack = await startRack(machines, (event) => hardware.get(event.name)?.power(event));
   keep(() => rack.stop());
-  say(`${machines.length} controllers answer`);
+  const shown = Object.entries(countTrees(rack)).map(([tree, count]) => `${count} as ${tree}`);
+  say(`${machines.length} controllers answer: ${shown.join(', ')}`);
   return { machines, rack, site, image, lost, unplugged: String(machines[2]?.name) };
+}
+
+function countTrees({ controllers }: Rack): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { tree } of Object.values(controllers)) counts[tree] = (counts[tree] ?? 0) + 1;
+  return counts;
 }
 
 async function inspectAll(scene: Scene, { machines, rack }: Place): Promise<void> {
@@ -280,6 +289,7 @@ async function sumUp(
   const { state } = await machinesApi.get(place.lost);
   return {
     machines: results.length,
+    controllers: countTrees(place.rack),
     joined,
     evidence,
     cancelled: { machine: place.lost, end: String(lost?.end), remains: String(lost?.remains), state },
