@@ -8,6 +8,7 @@ import { spkiPin } from '../pki/x509/index.ts';
 import type { Log } from '../runtime/log.ts';
 import { readSetLag } from '../services/approver-lag.ts';
 import * as reads from '../services/operator-reads.ts';
+import { listFailedSections } from '../services/section-faults.ts';
 import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
 import { listOpenBatches, listWaitingCommands } from '../services/stuck.ts';
 import { createJoinToken } from '../services/tokens.ts';
@@ -63,6 +64,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       listWaitingCommands: (page) => listWaitingCommands(db, { ...page, now: now() }),
       listOpenBatches: (limit) => listOpenBatches(db, limit),
       listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
+      listFailedSections: (limit) => listFailedSections(db, { now: now(), limit }),
       readSetLag: () => readSetLag(db),
       getTrust: () => reads.getTrust(db, now()),
       listAudit: (page) => reads.listAudit(db, page),

@@ -3,6 +3,7 @@
 import type { z } from 'zod';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
+import type { FailedSection } from '../services/section-faults.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
 import type { OpenBatch, WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
@@ -23,6 +24,7 @@ export interface OperatorReads {
   /** Batches that still need a workflow. */
   listOpenBatches(limit: number): Promise<OpenBatch[]>;
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
+  listFailedSections(limit: number): Promise<FailedSection[]>;
   /** Which nodes enforce another approver set than the published one. */
   readSetLag(): Promise<SetLagView | null>;
   getTrust(): Promise<TrustView>;

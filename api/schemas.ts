@@ -127,6 +127,11 @@ export const node = z.object({
       lastSeenAt: instant,
       trustVersion: z.int().nullable(),
       daemonVersion: z.string(),
+      specGeneration: z.int().nullable().describe('of the desired state that it holds'),
+      sections: z
+        .array(z.object({ section: z.string(), state: z.enum(['failed', 'unsupported']), detail: z.string() }))
+        .readonly()
+        .describe('of its desired state, what it says is not applied'),
     })
     .nullable(),
   lastSeenAt: instant.nullable().describe('by any session, also one that has ended'),

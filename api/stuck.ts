@@ -4,6 +4,7 @@
  */
 import type { readSetLag } from '../services/approver-lag.ts';
 import type { AbsentNode } from '../services/operator-reads.ts';
+import type { FailedSection } from '../services/section-faults.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
 
 /** null before the database records what nodes hold. */
@@ -34,6 +35,15 @@ export const stuckNode = (node: AbsentNode): StuckItem => ({
   since: node.seenAt ?? node.createdAt,
   waitsFor: `${node.seenAt === null ? 'its first session' : 'its next session'}${node.openCommands === 0 ? '' : `; ${node.openCommands} command(s) wait for it`}`,
   help: `start bcd on ${node.id}; if it is gone for good: better-compute nodes revoke ${node.id}`,
+});
+
+/** A machine that is there, and does not do what its desired state says. */
+export const stuckSection = ({ nodeId, section, detail, generation }: FailedSection): StuckItem => ({
+  kind: 'node',
+  subject: nodeId,
+  since: null,
+  waitsFor: `section ${section} of its desired state (generation ${generation}) to be applied: ${detail === '' ? 'it failed' : detail}`,
+  help: `better-compute nodes show ${nodeId}; the daemon tries again by itself once the cause is gone`,
 });
 
 /** Nodes that enforce another approver set than the published one; null when there are none. */

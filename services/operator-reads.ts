@@ -7,6 +7,7 @@ import { type CommandState, commandStateName } from '../domain/commands/states.t
 import { ControlError } from '../domain/errors.ts';
 import { connectedWithinMs } from '../domain/session/presence.ts';
 import { type Executor, instant } from '../drizzle/client.ts';
+import type { SectionFault } from '../drizzle/queries/session-touch.ts';
 import { parseStageEvidence, type SignedEvidence } from '../pki/audit/evidence.ts';
 
 export type Reader = Pick<Executor, 'query'>;
@@ -27,6 +28,10 @@ export interface NodeView {
     readonly lastSeenAt: number;
     readonly trustVersion: number | null;
     readonly daemonVersion: string;
+    /** Of the desired state that it holds; null: none, or it has not said yet. */
+    readonly specGeneration: number | null;
+    /** What of it is not applied, and why. */
+    readonly sections: readonly SectionFault[];
   } | null;
   /** By any session, also one that has ended; null: it never came. */
   readonly lastSeenAt: number | null;
@@ -37,7 +42,7 @@ export interface NodeView {
 const nodeSelect = `
   select n.id, n.site_id, n.role, n.state, n.identity_generation, n.hostname, n.created_at,
          s.gateway_id, s.epoch, s.started_at, s.last_seen_at, s.trust_version, s.daemon_version,
-         c.serial, c.not_after, c.revoked_at, l.seen_at,
+         s.spec_generation, s.section_faults, c.serial, c.not_after, c.revoked_at, l.seen_at,
          (select count(*) from node_commands k where k.node_id = n.id and k.state < 2) as open_commands
     from nodes n
     left join lateral (select * from node_sessions where node_id = n.id and ended_at is null order by epoch desc limit 1) s on true
@@ -269,6 +274,8 @@ const toNode = (row: Row, now: number): NodeView => ({
           lastSeenAt: row.last_seen_at,
           trustVersion: row.trust_version,
           daemonVersion: row.daemon_version,
+          specGeneration: row.spec_generation,
+          sections: row.section_faults ?? [],
         },
   lastSeenAt: row.seen_at,
   certificate: row.serial === null ? null : { serial: row.serial, notAfter: row.not_after, revokedAt: row.revoked_at },

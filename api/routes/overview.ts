@@ -2,7 +2,7 @@ import { minute } from '../../domain/time.ts';
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
 import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
-import { type StuckItem, stuckApproverSet, stuckCommand, stuckNode } from '../stuck.ts';
+import { type StuckItem, stuckApproverSet, stuckCommand, stuckNode, stuckSection } from '../stuck.ts';
 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
@@ -18,14 +18,15 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     answer: stuck,
     handle: async ({ query: { limit } }) => {
       const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
-      const [fromTemporal, commands, nodes, setLag] = await Promise.all([
+      const [fromTemporal, commands, nodes, sections, setLag] = await Promise.all([
         Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
         reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
         reads.listAbsentNodes(limit),
+        reads.listFailedSections(limit),
         reads.readSetLag(),
       ]);
       const lagging = stuckApproverSet(setLag);
-      const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)];
+      const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode), ...sections.map(stuckSection)];
       return { stuck: [...fromTemporal, ...(lagging === null ? [] : [lagging]), ...found] };
     },
   }),

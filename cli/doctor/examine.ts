@@ -13,6 +13,7 @@ import { readMachineHealth } from '../../services/metal/health.ts';
 import { countMachines } from '../../services/metal/machine-views.ts';
 import { getTrust, type TrustView } from '../../services/operator-reads.ts';
 import { listProcesses } from '../../services/processes.ts';
+import { listFailedSections } from '../../services/section-faults.ts';
 import type { Settings } from '../settings.ts';
 import { examineApprovers } from './examine-approvers.ts';
 import { examineSigners } from './examine-signers.ts';
@@ -20,7 +21,7 @@ import { examineTemporal } from './examine-temporal.ts';
 import { examineWorkload } from './examine-workload.ts';
 import { error, type Finding, messageOf, ok } from './finding.ts';
 import { judgeBundle } from './judge-bundle.ts';
-import { judgeFreshness, judgeProcesses, judgeTrust } from './judge-deployment.ts';
+import { judgeFreshness, judgeProcesses, judgeSections, judgeTrust } from './judge-deployment.ts';
 import { judgeClock, judgeGatewayFiles, judgeNode } from './judge-host.ts';
 import { judgeMachines } from './judge-machines.ts';
 
@@ -94,10 +95,13 @@ async function examineOpen(examination: Examination, db: Database): Promise<Find
     judgeTrust(trust),
     ...(await examineApprovers(db, { env, trustDomain: judged.bundle?.trustDomain ?? null })),
     ...judgeProcesses(await listProcesses(db), at),
+    ...judgeSections(await listFailedSections(db, { now: at, limit: sectionsRead })),
     ...judgeMachines(await readMachineHealth(db, at), { machines: await machinesOf(db), now: at }),
     ...judgeFreshness({ ...(await readFreshness(db)), bundle: identityOf(judged.bundle) }),
   ];
 }
+
+const sectionsRead = 100;
 
 const machinesOf = async (db: Database): Promise<number> =>
   (await countMachines(db, 'all')).reduce((sum, { machines }) => sum + machines, 0);

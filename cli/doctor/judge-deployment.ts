@@ -1,6 +1,7 @@
 /** Processes, freshness, queues: what the database and Temporal say, as doctor judges it. Pure. */
 import { about, type ProcessFact, processLiveWithinMs } from '../../domain/rotation/gates.ts';
 import { type FleetAhead, isFleetAhead } from '../../services/freshness.ts';
+import type { FailedSection } from '../../services/section-faults.ts';
 import { error, type Finding, info, ok, warning } from './finding.ts';
 
 /** What a deployment does not work without. */
@@ -122,3 +123,21 @@ export const judgeTrust = (trust: { version: number; connected: number; behind: 
           'better-compute nodes list',
         )
       : ok('trust', `trust version ${trust.version} is held by all ${trust.connected} connected node(s)`);
+
+const sectionsShown = 5;
+
+/** What machines were told and do not do, in their own words. */
+export function judgeSections(failed: readonly FailedSection[]): Finding[] {
+  if (failed.length === 0) return [];
+  const named = failed
+    .slice(0, sectionsShown)
+    .map(({ nodeId, section, detail }) => `${nodeId} ${section}${detail === '' ? '' : ` (${detail})`}`);
+  const more = failed.length > sectionsShown ? ` and ${failed.length - sectionsShown} more` : '';
+  return [
+    warning(
+      'nodes.section-failed',
+      `${failed.length} section(s) of desired state are not applied: ${named.join(', ')}${more}`,
+      `better-compute nodes show ${failed[0]?.nodeId}`,
+    ),
+  ];
+}

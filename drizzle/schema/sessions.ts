@@ -1,4 +1,4 @@
-import { integer, pgTable, text, uuid } from 'drizzle-orm/pg-core';
+import { integer, jsonb, pgTable, text, uuid } from 'drizzle-orm/pg-core';
 import { bytea, instantColumn, int8 } from './columns.ts';
 
 export const nodeSessions = pgTable('node_sessions', {
@@ -21,6 +21,8 @@ export const nodeSessions = pgTable('node_sessions', {
   trustVersion: int8('trust_version'),
   approverSetEpoch: int8('approver_set_epoch'),
   approverSetSha256: bytea('approver_set_sha256'),
+  specGeneration: int8('spec_generation'),
+  sectionFaults: jsonb('section_faults'),
 });
 
 export const nodePresence = pgTable('node_presence', {

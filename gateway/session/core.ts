@@ -19,7 +19,7 @@ import { type BrokerFrame, isBrokerFrame } from './broker-relay.ts';
 import { commandFrame } from './command-frame.ts';
 import type { ReceivedFrame, SessionEffects, SessionTerms } from './contract.ts';
 import { Delivery } from './delivery.ts';
-import { ackRow, approverSet, progressRow, readHello, rejectRow, resultRow, safeCount, safeText } from './read-frames.ts';
+import { ackRow, approverSet, progressRow, readHello, rejectRow, resultRow, safeCount, safeText, sectionsOf } from './read-frames.ts';
 import type { CommandRejectRow, OpenedSession, PublishedTrust, QueuedCommand, StoredDesiredState } from './store.ts';
 import { welcomeFrame } from './welcome.ts';
 
@@ -290,6 +290,7 @@ export class SessionCore {
         ...(status.daemonVersion === '' ? {} : { daemonVersion: safeText(status.daemonVersion, 64) }),
         // LAG-004: without a version nobody can tell which of two reports is the newer one.
         ...(version === 0 ? {} : { approverSet: { version, epoch, sha256 } }),
+        ...(status.specGeneration === 0n ? {} : { sections: sectionsOf(status) }),
       },
       isRaised,
     );

@@ -2,7 +2,7 @@
  * Presence and reports, kept in memory and written for all sessions together: each 10 to 15 s, drawn anew each time so that
  * gateways do not write in step, and within half a second when a gate may wait for a report (B42).
  */
-import { newerSet } from '../../drizzle/queries/sessions.ts';
+import { newerSet } from '../../drizzle/queries/session-touch.ts';
 import type { Scheduler } from '../scheduler.ts';
 import type { SessionTouch } from './store.ts';
 

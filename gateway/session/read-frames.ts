@@ -5,6 +5,7 @@
 import { toBinary } from '@bufbuild/protobuf';
 import { AnySchema } from '@bufbuild/protobuf/wkt';
 import { isCommandId } from '../../domain/commands/ids.ts';
+import type { ReportedSections } from '../../drizzle/queries/session-touch.ts';
 import {
   bounds,
   type CommandAck,
@@ -14,6 +15,8 @@ import {
   CommandRejectReason,
   type CommandResult,
   type Hello,
+  SectionState,
+  type StatusReport,
 } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import type { CommandAckRow, CommandProgressRow, CommandRejectRow, CommandResultRow } from './store.ts';
@@ -163,6 +166,22 @@ export function approverSet({
 } {
   if (approverSetSha256.length !== 32) return { approverSetEpoch: null, approverSetSha256: null };
   return { approverSetEpoch: count(approverSetEpoch, 'the approver set epoch'), approverSetSha256 };
+}
+
+/** More than a NodeSpec will have; a daemon that reports more is not believed further. */
+const mostSections = 32;
+
+/** What is not applied of the desired state; a state that this version does not know counts as failed. */
+export function sectionsOf({ specGeneration, sections }: StatusReport): ReportedSections {
+  const faults = sections.slice(0, mostSections).filter(({ state }) => state !== SectionState.APPLIED);
+  return {
+    generation: count(specGeneration, 'the spec generation'),
+    faults: faults.map(({ section, state, detail }) => ({
+      section: text(section, 64),
+      state: state === SectionState.UNSUPPORTED ? ('unsupported' as const) : ('failed' as const),
+      detail: text(detail, longestNote),
+    })),
+  };
 }
 
 export { count as safeCount, text as safeText };

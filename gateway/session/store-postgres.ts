@@ -5,7 +5,8 @@ import { cancelledAmong, readOwnedCommands, recordBatch } from '../../drizzle/qu
 import { findNewerSpecs, findStoredSpec } from '../../drizzle/queries/nodes.ts';
 import { recordProgress } from '../../drizzle/queries/progress.ts';
 import { readAllRevoked, readRevocationCounter, readRevocationsAfter } from '../../drizzle/queries/revocations.ts';
-import { endSession, endSessionsOf, openSession, touchSessions } from '../../drizzle/queries/sessions.ts';
+import { touchSessions } from '../../drizzle/queries/session-touch.ts';
+import { endSession, endSessionsOf, openSession } from '../../drizzle/queries/sessions.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
 import type { RecordedBatch, SessionBatch, SessionStore, StoredDesiredState } from './store.ts';
 

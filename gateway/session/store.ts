@@ -7,7 +7,8 @@
 import type { CommandAckRow, CommandRejectRow, CommandResultRow, QueuedCommand } from '../../drizzle/queries/dispatch.ts';
 import type { CommandProgressRow } from '../../drizzle/queries/progress.ts';
 import type { Revocation } from '../../drizzle/queries/revocations.ts';
-import type { NewSession, OpenedSession, SessionTouch } from '../../drizzle/queries/sessions.ts';
+import type { SessionTouch } from '../../drizzle/queries/session-touch.ts';
+import type { NewSession, OpenedSession } from '../../drizzle/queries/sessions.ts';
 
 export type {
   CommandAckRow,

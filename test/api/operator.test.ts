@@ -232,6 +232,7 @@ describe('the operator API', () => {
           gatewayId: 'gw-1',
         },
       ];
+      deployment.failedSections = [{ nodeId: 'node-e', section: 'k8s-join', detail: 'the secret is not there', generation: 4 }];
       deployment.absent = [{ id: 'node-b', seenAt: null, createdAt: now - 9_000, openCommands: 2 }];
       const sample = [
         { nodeId: 'node-c', epoch: 0 },
@@ -240,6 +241,7 @@ describe('the operator API', () => {
       deployment.setLag = { connected: 9, behind: 2, sample, epoch: 4, isPublished: true };
       const { body } = await ask(`${api.url}/v1/stuck`);
       deployment.setLag = null;
+      deployment.failedSections = [];
       assert.deepEqual(body['stuck'], [
         {
           kind: 'node',
@@ -261,6 +263,13 @@ describe('the operator API', () => {
           since: now - 9_000,
           waitsFor: 'its first session; 2 command(s) wait for it',
           help: 'start bcd on node-b; if it is gone for good: better-compute nodes revoke node-b',
+        },
+        {
+          kind: 'node',
+          subject: 'node-e',
+          since: null,
+          waitsFor: 'section k8s-join of its desired state (generation 4) to be applied: the secret is not there',
+          help: 'better-compute nodes show node-e; the daemon tries again by itself once the cause is gone',
         },
       ]);
     });

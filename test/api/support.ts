@@ -7,6 +7,7 @@ import type { SetLagView, StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
+import type { FailedSection } from '../../services/section-faults.ts';
 import type { SshCertificateView } from '../../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
 import type { TenantView } from '../../services/tenants.ts';
@@ -25,7 +26,16 @@ export const aNode = (id: string, over: Partial<NodeView> = {}): NodeView => ({
   hostname: `${id}.example`,
   createdAt: now - 86_400_000,
   connected: true,
-  session: { gatewayId: 'gw-1', epoch: 3, startedAt: now - 60_000, lastSeenAt: now - 1_000, trustVersion: 2, daemonVersion: '0.1.0' },
+  session: {
+    gatewayId: 'gw-1',
+    epoch: 3,
+    startedAt: now - 60_000,
+    lastSeenAt: now - 1_000,
+    trustVersion: 2,
+    daemonVersion: '0.1.0',
+    specGeneration: 3,
+    sections: [],
+  },
   lastSeenAt: now - 1_000,
   certificate: { serial: '01ab', notAfter: now + 3_600_000, revokedAt: null },
   openCommands: 0,
@@ -57,6 +67,7 @@ export interface FakeDeployment {
   absent: AbsentNode[];
   setLag: SetLagView | null;
   waiting: WaitingCommand[];
+  failedSections: FailedSection[];
   audit: AuditView[];
   trust: TrustView | null;
   evidence: Map<string, { document: Uint8Array; signature: Uint8Array }[]>;
@@ -81,6 +92,7 @@ export const createDeployment = (): FakeDeployment => ({
   absent: [],
   setLag: null,
   waiting: [],
+  failedSections: [],
   audit: [],
   trust: null,
   evidence: new Map(),
@@ -133,6 +145,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
       listOpenBatches: async () => [],
       listWaitingCommands: async ({ limit }) => deployment.waiting.slice(0, limit),
+      listFailedSections: async (limit) => deployment.failedSections.slice(0, limit),
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
       readSetLag: async () => deployment.setLag,
       getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),

@@ -9,7 +9,7 @@ import { examine } from '../../cli/doctor/examine.ts';
 import { type AskedSigner, examineSigners, judgeSigners, slowAfterMs } from '../../cli/doctor/examine-signers.ts';
 import type { Finding } from '../../cli/doctor/finding.ts';
 import { type BundleFacts, judgeBundle } from '../../cli/doctor/judge-bundle.ts';
-import { judgeFreshness, judgeProcesses, judgeTemporal, judgeTrust } from '../../cli/doctor/judge-deployment.ts';
+import { judgeFreshness, judgeProcesses, judgeSections, judgeTemporal, judgeTrust } from '../../cli/doctor/judge-deployment.ts';
 import { judgeClock, judgeGatewayFiles, judgeNode } from '../../cli/doctor/judge-host.ts';
 import { QuietExit } from '../../cli/exit.ts';
 import { createSettings } from '../../cli/settings.ts';
@@ -149,6 +149,26 @@ describe('doctor, the key bundle', () => {
 });
 
 describe('doctor, the rest', () => {
+  it('SKEW-038 names machines that do not apply a section of their desired state, and why', () => {
+    assert.deepEqual(judgeSections([]), []);
+    const failed = Array.from({ length: 7 }, (_, at) => ({
+      nodeId: `n${at}`,
+      section: 'telemetry',
+      detail: at === 0 ? 'no room' : '',
+      generation: 2,
+    }));
+    const [finding] = judgeSections(failed);
+    assert.deepEqual(
+      [finding?.severity, finding?.id, finding?.message, finding?.fix],
+      [
+        'warning',
+        'nodes.section-failed',
+        '7 section(s) of desired state are not applied: n0 telemetry (no room), n1 telemetry, n2 telemetry, n3 telemetry, n4 telemetry and 2 more',
+        'better-compute nodes show n0',
+      ],
+    );
+  });
+
   it('node.version', () => {
     assert.deepEqual(
       ['20.19.0', '20.20.2', '22.0.0', '20.18.9', '18.20.0'].map((version) => judgeNode(version).severity),

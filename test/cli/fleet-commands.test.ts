@@ -112,6 +112,22 @@ node-c  node  active   none     -        -      0
     });
   });
 
+  it('SKEW-038 nodes show tells which sections of its desired state a node does not apply, and why', async () => {
+    const whole = aNode('node-a');
+    assert.ok(whole.session);
+    const sections = [
+      { section: 'access', state: 'unsupported', detail: 'the configuration of this daemon names no sshFolder' },
+      { section: 'k8s-join', state: 'failed', detail: 'the secret is not there' },
+    ] as const;
+    deployment.nodes = [{ ...whole, session: { ...whole.session, sections } }];
+    const { io, ports } = set();
+    await nodesShowRun({ json: false, node: 'node-a' }, ports);
+    assert.match(
+      io.stdout(),
+      /^desired state  generation 3\n {2}access +unsupported: the configuration of this daemon names no sshFolder\n {2}k8s-join +failed: the secret is not there$/m,
+    );
+  });
+
   it('nodes show tells all of one node, and NOT_FOUND of none', async () => {
     deployment.nodes = [aNode('node-a')];
     const { io, ports } = set();
@@ -125,6 +141,7 @@ session        gw-1, epoch 3, since 2030-01-01T11:59:00Z
 seen           1 s ago, daemon 0.1.0
 trust version  2
 certificate    01ab, until 2030-01-01T13:00:00Z
+desired state  generation 3
 open commands  0
 `,
     );

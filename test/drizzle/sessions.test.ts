@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { judgeFleet } from '../../domain/rotation/gates.ts';
 import { second } from '../../domain/time.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
+import { touchSessions } from '../../drizzle/queries/session-touch.ts';
 import {
   connectedNodeVersions,
   endSession,
@@ -11,10 +12,11 @@ import {
   fleetFacts,
   openSession,
   openSessionsOf,
-  touchSessions,
 } from '../../drizzle/queries/sessions.ts';
+import { getNode } from '../../services/operator-reads.ts';
 import { listProcesses, recordHeartbeat } from '../../services/processes.ts';
 import { revokeNode } from '../../services/revocation.ts';
+import { listFailedSections } from '../../services/section-faults.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { addNode, certify, connect, enrol, newKey, refused, sessionOf, t0 } from '../services/support.ts';
 
@@ -181,6 +183,34 @@ describe('presence', () => {
     assert.deepEqual(await setOf(node.id), held(2, 2));
     await connect(used.db, node, { trustVersion: 8, approverSetEpoch: null, approverSetSha256: null });
     assert.deepEqual(await setOf(node.id), held(null, 0));
+  });
+
+  it('SKEW-038 keeps what a session said last of its desired state, and nothing of one that was taken over', async () => {
+    const node = await enrol(used.db, 'sections');
+    const old = await connect(used.db, node);
+    const current = await connect(used.db, node);
+    const failed = (section: string) => ({ section, state: 'failed' as const, detail: `no "room" for ${section}` });
+    const report = (sessionId: string, generation: number, ...faults: ReturnType<typeof failed>[]) =>
+      touchSessions(used.db, [{ sessionId, lastSeenAt: Date.now(), sections: { generation, faults } }]);
+    const found = async () => {
+      const { session } = await getNode(used.db, node.id, Date.now());
+      const listed = await listFailedSections(used.db, { now: Date.now(), limit: 10 });
+      return [session?.specGeneration, session?.sections, listed.filter(({ nodeId }) => nodeId === node.id).map(({ section }) => section)];
+    };
+    assert.deepEqual(await found(), [null, [], []]);
+    await report(current.sessionId, 3, failed('k8s-join'), failed('access'));
+    assert.deepEqual(await found(), [3, [failed('k8s-join'), failed('access')], ['access', 'k8s-join']]);
+    await report(old.sessionId, 9);
+    await touchSessions(used.db, [{ sessionId: current.sessionId, lastSeenAt: Date.now() }]);
+    assert.deepEqual((await found())[0], 3, 'neither an ended session nor presence alone');
+    await report(current.sessionId, 4);
+    assert.deepEqual(await found(), [4, [], []]);
+    const other = { section: 'field-9', state: 'unsupported' as const, detail: '' };
+    await touchSessions(used.db, [{ sessionId: current.sessionId, lastSeenAt: Date.now(), sections: { generation: 5, faults: [other] } }]);
+    assert.deepEqual(await found(), [5, [other], []], 'what its owner or its age does not let it do has not failed');
+    const again = await connect(used.db, node);
+    assert.deepEqual(await found(), [null, [], []], 'a new session has not said yet');
+    assert.ok(again.sessionId);
   });
 
   it('merges two reports of one session in one batch', async () => {

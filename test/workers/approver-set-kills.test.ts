@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createDatabase, type Database } from '../../drizzle/client.ts';
-import { touchSessions } from '../../drizzle/queries/sessions.ts';
+import { touchSessions } from '../../drizzle/queries/session-touch.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
 import { approverSetDigest, type QuorumFields } from '../../pki/trust/index.ts';
 import { publishApproverSet } from '../../services/approver-sets.ts';

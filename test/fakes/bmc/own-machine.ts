@@ -59,6 +59,10 @@ const addresses = (paths: readonly string[], mac: string): Laid[] =>
 const derived = (uuid: string, by: number): string => `${uuid.slice(0, -4)}${by.toString(16).padStart(2, '0')}${uuid.slice(-2)}`;
 const ofController = (mac: string): string => mac.replace(/^((?:..:){3})../, '$1ff');
 
-const linkOf = (value: unknown): string => String((value as { '@odata.id'?: unknown } | undefined)?.['@odata.id'] ?? '');
+/** Empty where it is no reference. */
+const linkOf = (value: unknown): string => {
+  const id = typeof value === 'object' && value !== null ? (value as { '@odata.id'?: unknown })['@odata.id'] : undefined;
+  return typeof id === 'string' ? id : '';
+};
 const references = (value: unknown): string[] => (Array.isArray(value) ? value.map(linkOf) : []);
 const membersOf = (tree: Tree, path: string): string[] => (path === '' ? [] : references((tree.read(path) ?? {})['Members']));
