@@ -129,6 +129,9 @@ async function keepPower({ runs }: MetalControlPorts, { facts, answer }: Looking
   const result = (await answer(act))?.result;
   if (result == null) return null;
   const power = decoded(site.BmcPowerResultSchema, result);
-  await runs.recordPower({ runId: facts.run.id, state: powerNames[power.state] ?? 'unknown', at: Number(power.observedAtMs) });
+  const at = Number(power.observedAtMs);
+  // A wait looks at the same answer again and again: once it is kept, there is nothing to write.
+  if ((facts.machine.powerAt ?? Number.NEGATIVE_INFINITY) < at)
+    await runs.recordPower({ runId: facts.run.id, state: powerNames[power.state] ?? 'unknown', at });
   return power;
 }

@@ -7,13 +7,6 @@ import { activityInfo } from '@temporalio/activity';
 import { ControlError } from '../domain/errors.ts';
 import { minute, second } from '../domain/time.ts';
 
-/** Elapsed wait → delay. Quick while someone is watching, then easy on the database. */
-const delays: readonly (readonly [beforeMs: number, delayMs: number])[] = [
-  [minute, second],
-  [10 * minute, 5 * second],
-];
-const slowDelayMs = 15 * second;
-
 /** Names kept in a failure's details. */
 export const namesKept = 20;
 
@@ -28,8 +21,13 @@ export function currentWait(): Wait {
   return { elapsedMs: Math.max(0, info.currentAttemptScheduledTimestampMs - info.scheduledTimestampMs) };
 }
 
-export function nextDelayMs(wait: Wait): number {
-  return delays.find(([beforeMs]) => wait.elapsedMs < beforeMs)?.[1] ?? slowDelayMs;
+/**
+ * After an eighth of the time that was waited already: quick while someone is watching, and what takes a minute is not looked at sixty times.
+ * Each look is an attempt of the server, a worker's slot and some statements, for every machine of a fleet that boots.
+ */
+export function nextDelayMs({ elapsedMs }: Wait): number {
+  const longest = elapsedMs < 10 * minute ? 5 * second : 15 * second;
+  return Math.min(longest, Math.max(second, Math.floor(elapsedMs / 8)));
 }
 
 interface Unmet {

@@ -72,7 +72,8 @@ export const instantOrNull = (ms: number | null | undefined): Date | null => (ms
 
 type Queries = Pick<pg.Pool, 'query'>;
 
-function executor(client: Queries, orm: NodePgDatabase): Executor {
+/** @param orm made where it is used: most transactions are written as SQL and need no builder */
+function executor(client: Queries, orm: () => NodePgDatabase): Executor {
   return {
     async query<Row extends object>(statement: Statement, values: readonly unknown[] = []) {
       try {
@@ -84,7 +85,7 @@ function executor(client: Queries, orm: NodePgDatabase): Executor {
     },
     async run(work) {
       try {
-        return await work(orm);
+        return await work(orm());
       } catch (error) {
         throw translateDatabaseError(error);
       }
@@ -107,7 +108,7 @@ async function inTransaction<T>(pool: pg.Pool, work: (tx: Executor) => Promise<T
   client.on('error', onError);
   try {
     await client.query('begin');
-    const result = await work(executor(client, drizzle(client)));
+    const result = await work(executor(client, () => drizzle(client)));
     await client.query('commit');
     return result;
   } catch (error) {
@@ -140,7 +141,7 @@ export function createDatabase(url: string, options: DatabaseOptions): Database 
   pool.on('error', () => undefined);
   const db = drizzle(pool);
   return {
-    ...executor(pool, db),
+    ...executor(pool, () => db),
     db,
     pool,
     transaction: (work) => inTransaction(pool, work),

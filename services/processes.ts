@@ -1,5 +1,5 @@
 /** Which processes of the control plane live, and which bundle each runs (H-02). */
-import { asc, eq } from 'drizzle-orm';
+import { eq } from 'drizzle-orm';
 import type { ProcessFact } from '../domain/rotation/gates.ts';
 import { type Executor, instantOrNull } from '../drizzle/client.ts';
 import { controlProcesses } from '../drizzle/schema/index.ts';
@@ -61,13 +61,13 @@ export interface ProcessRow extends ProcessFact {
   readonly startedAt: number;
 }
 
+/** Read at every beat of every worker. */
+const list = {
+  name: 'processes-list',
+  text: `select id, kind, host, pid, version, bundle_digest as "bundleDigest", bundle_generation as "bundleGeneration",
+           trust_version_seen as "publishedVersionSeen", serving_serial as "servingSerial", started_at as "startedAt", last_seen_at as "lastSeenAt"
+         from control_processes order by kind, id`,
+};
+
 /** Every process on record; the gate itself decides which of them count as live. */
-export async function listProcesses(db: Executor): Promise<ProcessRow[]> {
-  const rows = await db.run((orm) => orm.select().from(controlProcesses).orderBy(asc(controlProcesses.kind), asc(controlProcesses.id)));
-  return rows.map(({ trustVersionSeen, startedAt, lastSeenAt, ...row }) => ({
-    ...row,
-    publishedVersionSeen: trustVersionSeen,
-    startedAt: startedAt.getTime(),
-    lastSeenAt: lastSeenAt.getTime(),
-  }));
-}
+export const listProcesses = (db: Executor): Promise<ProcessRow[]> => db.query<ProcessRow>(list);

@@ -46,10 +46,10 @@ export async function startHeartbeat(options: ProcessHeartbeatOptions): Promise<
   };
   const beatAndTidy = async (): Promise<void> => {
     await beat();
-    const rows = await listProcesses(db);
+    const others = (await listProcesses(db)).filter((row) => row.kind === kind && isAnotherOfThisHost(row));
+    if (others.length === 0) return;
     const now = await databaseNow(db);
-    const gone = rows.filter((row) => row.kind === kind && diedHere(row, now));
-    for (const row of gone) await removeProcess(db, row.id);
+    for (const row of others) if (hasDied(row, now)) await removeProcess(db, row.id);
   };
   const report = (error: unknown): void => log.warn({ err: error }, 'the heartbeat was not written; trying again');
   await beat();
@@ -63,6 +63,8 @@ export async function startHeartbeat(options: ProcessHeartbeatOptions): Promise<
   };
 }
 
+const isAnotherOfThisHost = (row: ProcessRow): boolean => row.host === hostname() && row.pid !== process.pid;
+
 /** Several beats of a process that lives, under whatever process table it counts its ids. */
 const silentForMs = 4 * everyMs;
 
@@ -70,8 +72,8 @@ const silentForMs = 4 * everyMs;
  * One that was killed on this host left its row behind, and a gate would wait for it half a minute. It is taken away by the
  * next of its kind that runs here.
  */
-function diedHere(row: ProcessRow, now: number): boolean {
-  if (row.host !== hostname() || row.pid === process.pid || now - row.lastSeenAt < silentForMs) return false;
+function hasDied(row: ProcessRow, now: number): boolean {
+  if (now - row.lastSeenAt < silentForMs) return false;
   try {
     process.kill(row.pid, 0);
     return false;

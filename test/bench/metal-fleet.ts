@@ -1,7 +1,7 @@
 /**
  * 200 machines provisioned at once by the whole control plane on this machine: what it costs the control plane for each, in events of
  * history and in processor time of its four processes (api, gateway, both workers), from the order to the last machine that joined.
- * PostgreSQL and Temporal are told beside it. Controllers, ramdisks, systems and the site agent are processes of their own and are not
+ * PostgreSQL and Temporal are told beside it, and what the SDK alone costs for as many activities. Controllers, ramdisks, systems and the site agent are processes of their own and are not
  * counted.
  */
 import { spawn } from 'node:child_process';
@@ -26,6 +26,7 @@ import { familyOf } from '../harness/live-stack.ts';
 import { freePorts, processesOf, stateFolder } from '../harness/run-start.ts';
 import { removeScratchFolders } from '../harness/scratch.ts';
 import type { Figure } from './main.ts';
+import { bareCpuMs } from './metal-fleet-bare.ts';
 
 const goals = { events: 150, cpuMs: 60 };
 const machinesAtOnce = Number(process.env['BC_BENCH_MACHINES'] ?? 200);
@@ -113,6 +114,7 @@ interface Measured {
   readonly results: readonly RunResult[];
   readonly events: readonly number[];
   readonly seconds: number;
+  readonly bareMs: number;
 }
 
 async function provisionAll(stack: Stack, cleanUps: (() => unknown)[]): Promise<Measured> {
@@ -163,7 +165,7 @@ async function provisionAll(stack: Stack, cleanUps: (() => unknown)[]): Promise<
     const seconds = (performance.now() - begun) / 1_000;
     const events: number[] = [];
     for (const { name } of machines) events.push((await handleOf(name, 'provision').describe()).historyLength);
-    return { before, after, peakMiB, results, events, seconds };
+    return { before, after, peakMiB, results, events, seconds, bareMs: await bareCpuMs(settings.temporalEnv(), machines.length) };
   } finally {
     clearInterval(watch);
   }
@@ -181,7 +183,7 @@ export async function figure(): Promise<Figure> {
   }
 }
 
-function figureOf({ before, after, peakMiB, results, events, seconds }: Measured): Figure {
+function figureOf({ before, after, peakMiB, results, events, seconds, bareMs }: Measured): Figure {
   const perMachine = (name: keyof Usage): number => Math.round(((after[name].cpuMs - before[name].cpuMs) / results.length) * 10) / 10;
   const cpuMs = Math.round(counted.reduce((sum, name) => sum + perMachine(name), 0) * 10) / 10;
   const mostEvents = Math.max(...events);
@@ -196,6 +198,9 @@ function figureOf({ before, after, peakMiB, results, events, seconds }: Measured
     seconds: Math.round(seconds),
     historyEvents: { least: Math.min(...events), most: mostEvents },
     cpuMsPerMachine: Object.fromEntries(counted.map((name) => [name, perMachine(name)])),
+    /** The SDK alone, for as many activities (metal-fleet-bare.ts). */
+    bareMs: Math.round(bareMs * 10) / 10,
+    ofBare: Math.round((cpuMs / bareMs) * 100) / 100,
     notCounted: { temporal: perMachine('temporal'), postgres: perMachine('postgres') },
     memoryMiB,
   };
