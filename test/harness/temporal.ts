@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { Client, Connection } from '@temporalio/client';
 import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { startTemporal } from '../../scripts/engines/temporal.mjs';
-import { searchAttributes } from '../../temporal.config.ts';
+import { searchAttributes, taskQueues } from '../../temporal.config.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
 import { workflowSandbox } from '../../workers/worker-settings.ts';
 
@@ -75,7 +75,10 @@ function skipTime(connection: Connection): void {
 }
 
 const bundleFor = async (options: Partial<WorkerOptions>): Promise<Partial<WorkerOptions>> =>
-  options.workflowBundle !== undefined || options.workflowsPath !== undefined ? {} : { workflowBundle: await loadWorkflowBundle() };
+  'workflowBundle' in options || options.workflowsPath !== undefined ? {} : { workflowBundle: await loadWorkflowBundle() };
+
+/** Options of a worker that runs activities alone. */
+export const activitiesAlone = Object.freeze({ workflowBundle: undefined as never });
 
 let shared: Promise<TestTemporal> | undefined;
 
@@ -83,6 +86,34 @@ let shared: Promise<TestTemporal> | undefined;
 export function sharedTemporal(): Promise<TestTemporal> {
   shared ??= startTestTemporal();
   return shared;
+}
+
+export interface SharedWorkflows {
+  /** Nobody runs workflows, as when every worker is down; the next test has them again. */
+  stop(): Promise<void>;
+  start(): Promise<void>;
+}
+
+/**
+ * One worker for the workflows of all tests of a describe, on the queue bc-control; each test brings workers for its activities. To make
+ * the sandbox of one takes half a second of a processor, and most tests have no use for one of their own.
+ */
+export function useWorkflows(): SharedWorkflows {
+  let current: { readonly worker: Worker; readonly run: Promise<void> } | undefined;
+  const start = async (): Promise<void> => {
+    if (current !== undefined) return;
+    const worker = await (await sharedTemporal()).createWorker({ taskQueue: taskQueues.control });
+    current = { worker, run: worker.run() };
+  };
+  const stop = async (): Promise<void> => {
+    const last = current;
+    current = undefined;
+    last?.worker.shutdown();
+    await last?.run;
+  };
+  beforeEach(start);
+  after(stop);
+  return { start, stop };
 }
 
 if (typeof after === 'function') {

@@ -7,7 +7,7 @@ import type { Payload } from '@temporalio/common';
 import type { temporal as api } from '@temporalio/proto';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/approve-batch/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type BatchHandle, runBatchWorkers, startBatch, untilBatch, waitsForApprovals } from './batch-rig.ts';
 import { type BatchOptions, BatchWorld } from './batch-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
@@ -18,6 +18,7 @@ const until = async (holds: () => boolean | Promise<boolean>): Promise<void> => 
 
 describe('approveBatch: a writer of the namespace', function () {
   this.timeout(60_000);
+  const workflows = useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: BatchHandle | undefined;
@@ -41,7 +42,7 @@ describe('approveBatch: a writer of the namespace', function () {
     world = new BatchWorld();
     unique += 1;
     id = world.add(`a${unique}-${process.pid}`, options);
-    workers = await runBatchWorkers(temporal, world);
+    workers = await runBatchWorkers(temporal, world, { activitiesOnly: true });
     handle = await startBatch(temporal.client, id);
     await waitsForApprovals(handle);
     return handle;
@@ -92,10 +93,11 @@ describe('approveBatch: a writer of the namespace', function () {
 
   it('a reject and an approval in one gap: whichever is handled first, nothing goes out that was rejected', async () => {
     const batch = await begin({ size: 2, required: 1 });
-    await workers?.stop();
+    await Promise.all([workers?.stop(), workflows.stop()]);
     await batch.signal(messages.reject, { actor: 'bob', reason: 'wrong rack' });
     await batch.signal(messages.approveSignal, world.approval(0, id));
-    workers = await runBatchWorkers(temporal, world);
+    await workflows.start();
+    workers = await runBatchWorkers(temporal, world, { activitiesOnly: true });
     assert.equal((await batch.result()).outcome, 'rejected');
     assert.deepEqual(world.sent, []);
   });

@@ -3,13 +3,14 @@ import assert from 'node:assert/strict';
 import { rangeSize } from '../../activities/batches-signing.ts';
 import { ControlError } from '../../domain/errors.ts';
 import * as messages from '../../workflows/approve-batch/messages.ts';
-import { sharedTemporal, startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, startTestTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type BatchHandle, runBatchWorkers, startBatch, waitsForApprovals } from './batch-rig.ts';
 import { type BatchOptions, BatchWorld } from './batch-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
 
 describe('approveBatch: size and faults', function () {
   this.timeout(90_000);
+  const workflows = useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: BatchHandle | undefined;
@@ -30,7 +31,7 @@ describe('approveBatch: size and faults', function () {
     world = new BatchWorld();
     unique += 1;
     id = world.add(`s${unique}-${process.pid}`, options);
-    workers = await runBatchWorkers(temporal, world);
+    workers = await runBatchWorkers(temporal, world, { activitiesOnly: true });
     handle = await startBatch(temporal.client, id);
     await waitsForApprovals(handle);
     return handle;
@@ -79,10 +80,11 @@ describe('approveBatch: size and faults', function () {
     });
     await approveAll(batch);
     await stalled;
-    const stopping = workers?.stop();
+    const stopping = Promise.all([workers?.stop(), workflows.stop()]);
     held?.();
     await stopping;
-    workers = await runBatchWorkers(temporal, world);
+    await workflows.start();
+    workers = await runBatchWorkers(temporal, world, { activitiesOnly: true });
     assert.equal((await batch.result()).outcome, 'finished');
     assert.deepEqual([world.sent.length, new Set(world.sent).size], [5_000, 5_000]);
   });

@@ -12,7 +12,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { taskQueues } from '../../temporal.config.ts';
 import { parseRebootNodes } from '../../workflows/reboot-nodes/messages.ts';
 import type { RunCommandResult } from '../../workflows/run-command/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { createApprover, setOf } from './approvers.ts';
 import { BatchWorld } from './batch-world.ts';
 import { CommandWorld } from './command-world.ts';
@@ -25,6 +25,7 @@ const until = async (holds: () => boolean): Promise<void> => {
 
 describe('producers of destructive commands', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let commands: CommandWorld;
@@ -59,11 +60,12 @@ describe('producers of destructive commands', function () {
         ...createBatchProducerActivities(commands),
         ...createBatchControlActivities(batches),
       },
+      ...activitiesAlone,
     });
     const signing = await temporal.createWorker({
       taskQueue: taskQueues.signing,
       activities: { ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches) },
-      workflowBundle: undefined as never,
+      ...activitiesAlone,
     });
     workers = running([control, signing]);
   };

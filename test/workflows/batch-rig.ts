@@ -4,18 +4,26 @@ import { createBatchControlActivities } from '../../activities/batches-control.t
 import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { BatchResult, BatchStatus } from '../../workflows/approve-batch/messages.ts';
-import type { TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, type TestTemporal } from '../harness/temporal.ts';
 import type { BatchWorld } from './batch-world.ts';
-import { type RunningWorkers, running } from './rotation-rig.ts';
+import { type RigOptions, type RunningWorkers, running } from './rotation-rig.ts';
 
 export type BatchHandle = WorkflowHandle<() => Promise<BatchResult>>;
 
-export async function runBatchWorkers(temporal: TestTemporal, world: BatchWorld): Promise<RunningWorkers> {
-  const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: createBatchControlActivities(world) });
+export async function runBatchWorkers(
+  temporal: TestTemporal,
+  world: BatchWorld,
+  { activitiesOnly = false }: RigOptions = {},
+): Promise<RunningWorkers> {
+  const control = await temporal.createWorker({
+    taskQueue: taskQueues.control,
+    activities: createBatchControlActivities(world),
+    ...(activitiesOnly ? activitiesAlone : {}),
+  });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
     activities: createBatchSigningActivities(world),
-    workflowBundle: undefined as never,
+    ...activitiesAlone,
   });
   return running([control, signing]);
 }

@@ -12,7 +12,7 @@ import { hour } from '../../domain/time.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import { createRelay } from '../../workers/relay.ts';
 import { parseRunCommand, type RunCommandResult, type RunCommandStatus } from '../../workflows/run-command/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { recordingLog } from '../services/support.ts';
 import { CommandWorld } from './command-world.ts';
 import { type RunningWorkers, running } from './rotation-rig.ts';
@@ -33,6 +33,7 @@ async function failureOf(handle: WorkflowHandle): Promise<{ type: string | null 
 
 describe('runCommand, revokeIdentity, reconcilers', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let unique = 0;
@@ -49,11 +50,12 @@ describe('runCommand, revokeIdentity, reconcilers', function () {
     const control = await temporal.createWorker({
       taskQueue: taskQueues.control,
       activities: { ...createCommandControlActivities(world), ...createIdentityActivities(world) },
+      ...activitiesAlone,
     });
     const signing = await temporal.createWorker({
       taskQueue: taskQueues.signing,
       activities: { ...createCommandSigningActivities(world), ...createSshSigningActivities(world), ...createSpecSigningActivities(world) },
-      workflowBundle: undefined as never,
+      ...activitiesAlone,
     });
     workers = running([control, signing]);
   };

@@ -6,20 +6,32 @@ import { createRotationSigningActivities } from '../../activities/rotation-signi
 import type { RenewedCa } from '../../domain/rotation/key-exchanges.ts';
 import { taskQueues } from '../../temporal.config.ts';
 import { type KeyRotationResult, type KeyRotationStatus, keyWorkflowId, keyWorkflows } from '../../workflows/rotate-key/messages.ts';
-import type { TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, type TestTemporal } from '../harness/temporal.ts';
 import type { KeyWorld } from './key-world.ts';
-import { type RunningWorkers, running } from './rotation-rig.ts';
+import { type RigOptions, type RunningWorkers, running } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
 export type KeyHandle = WorkflowHandle<() => Promise<KeyRotationResult>>;
 
-/** Freshness is that of the command roots' world: fresh, unless a test gives another. */
-export async function runKeyWorkers(temporal: TestTemporal, world: KeyWorld, freshness = new RotationWorld()): Promise<RunningWorkers> {
-  const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: createKeyRotationControlActivities(world) });
+export interface KeyRigOptions extends RigOptions {
+  /** That of the command roots' world: fresh, unless a test gives another. */
+  readonly freshness?: RotationWorld;
+}
+
+export async function runKeyWorkers(
+  temporal: TestTemporal,
+  world: KeyWorld,
+  { freshness = new RotationWorld(), activitiesOnly = false }: KeyRigOptions = {},
+): Promise<RunningWorkers> {
+  const control = await temporal.createWorker({
+    taskQueue: taskQueues.control,
+    activities: createKeyRotationControlActivities(world),
+    ...(activitiesOnly ? activitiesAlone : {}),
+  });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
     activities: { ...createRotationSigningActivities(freshness), ...createKeyRotationSigningActivities(world) },
-    workflowBundle: undefined as never,
+    ...activitiesAlone,
   });
   return running([control, signing]);
 }

@@ -7,7 +7,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import fc from 'fast-check';
 import { site } from '../../proto/index.ts';
 import { cancel, giveUp, override } from '../../workflows/shared/machine-messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, startRun, untilRun, words } from './metal-rig.ts';
 import { MetalWorld } from './metal-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
@@ -21,6 +21,7 @@ type HeldAt = (typeof heldAt)[number];
 
 describe('the end of a run on a machine', function () {
   this.timeout(120_000);
+  const workflows = useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   const handles: RunHandle[] = [];
@@ -32,7 +33,7 @@ describe('the end of a run on a machine', function () {
   });
   beforeEach(async () => {
     world = new MetalWorld([]);
-    workers = await runMetalWorkers(temporal, world);
+    workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
   });
   afterEach(async () => {
     for (const handle of handles.splice(0)) await handle.terminate('the test is over').catch(() => undefined);
@@ -183,8 +184,9 @@ describe('the end of a run on a machine', function () {
           const { run, machineId } = await heldRun(act);
           for (const word of words_) {
             if (word === 'kill') {
-              await workers?.stop();
-              workers = await runMetalWorkers(temporal, world);
+              await Promise.all([workers?.stop(), workflows.stop()]);
+              await workflows.start();
+              workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
             } else if (word === 'go') {
               world.reply.delete(act);
             } else {

@@ -16,7 +16,7 @@ import {
   type RunResult,
   runPhases,
 } from '../../workflows/shared/machine-messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, startRun, untilRun, words } from './metal-rig.ts';
 import { testProfile } from './metal-rows.ts';
 import { MetalWorld } from './metal-world.ts';
@@ -59,6 +59,7 @@ type Way = (typeof ways)[number];
 
 describe('a run in each of its states', function () {
   this.timeout(180_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   const handles: RunHandle[] = [];
@@ -147,7 +148,7 @@ describe('a run in each of its states', function () {
 
   for (const way of ways)
     it(`M58 M6 (${way}) ends there, with what the facts say is left; its disk is booted only where nothing was touched`, async () => {
-      workers = await runMetalWorkers(temporal, world);
+      workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
       const begun = way.endsWith('-begun');
       const chosen = names.filter((state) => !begun || rowOf(state).left.length === 2);
       const ends = await Promise.all(chosen.map((state) => endIn(state, way)));
@@ -191,7 +192,7 @@ describe('a run in each of its states', function () {
     world.before = (call) => {
       if ((call === 'plan' && !planned) || (call === 'finish' && !mayFinish)) throw new Error('the database is away');
     };
-    workers = await runMetalWorkers(temporal, world);
+    workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
     const runs = [];
     const sayTo = {
       p1: (run: RunHandle) => run.signal(cancelSignal, words),

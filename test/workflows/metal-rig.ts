@@ -12,10 +12,10 @@ import { notYet } from '../../activities/not-yet.ts';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RunResult, RunStatus } from '../../workflows/shared/machine-messages.ts';
-import type { TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, type TestTemporal } from '../harness/temporal.ts';
 import { testProfile } from './metal-rows.ts';
 import type { MetalWorld } from './metal-world.ts';
-import { type RunningWorkers, running } from './rotation-rig.ts';
+import { type RigOptions, type RunningWorkers, running } from './rotation-rig.ts';
 
 export type RunHandle = WorkflowHandle<() => Promise<RunResult>>;
 
@@ -32,27 +32,25 @@ const batchActivities = (world: MetalWorld): Pick<BatchControlActivities, 'await
     },
   }) as unknown as Pick<BatchControlActivities, 'awaitDecision' | 'cancelBatch'>;
 
-export interface WorkerOptions {
+export interface MetalRigOptions extends RigOptions {
   /** Instead of the world's own. */
   readonly ports?: MetalControlPorts & MetalSigningPorts;
-  /** The workflows run somewhere else. */
-  readonly activitiesOnly?: boolean;
 }
 
 export async function runMetalWorkers(
   temporal: TestTemporal,
   world: MetalWorld,
-  { ports = world, activitiesOnly = false }: WorkerOptions = {},
+  { ports = world, activitiesOnly = false }: MetalRigOptions = {},
 ): Promise<RunningWorkers> {
   const control = await temporal.createWorker({
     taskQueue: taskQueues.control,
     activities: { ...createMetalControlActivities(ports), ...batchActivities(world) },
-    ...(activitiesOnly ? { workflowBundle: undefined as never } : {}),
+    ...(activitiesOnly ? activitiesAlone : {}),
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
     activities: createMetalSigningActivities(ports),
-    workflowBundle: undefined as never,
+    ...activitiesAlone,
   });
   return running([control, signing]);
 }

@@ -5,7 +5,7 @@ import { AnySchema } from '@bufbuild/protobuf/wkt';
 import { findCommandKind } from '../../domain/commands/kinds.ts';
 import { BootKexecSchema, DiskWipeSchema, site } from '../../proto/index.ts';
 import * as messages from '../../workflows/shared/machine-messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, type StartOptions, startRun, untilRun, words } from './metal-rig.ts';
 import { testProfile } from './metal-rows.ts';
 import { MetalWorld } from './metal-world.ts';
@@ -13,6 +13,7 @@ import { countEvents, type RunningWorkers } from './rotation-rig.ts';
 
 describe('provisionMachine', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: RunHandle | undefined;
@@ -31,7 +32,7 @@ describe('provisionMachine', function () {
   });
 
   const begin = async (options: StartOptions = {}): Promise<RunHandle> => {
-    workers = await runMetalWorkers(temporal, world);
+    workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
     handle = await startRun(temporal.skipping, 'provision', options);
     return handle;
   };

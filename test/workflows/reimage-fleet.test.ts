@@ -9,7 +9,7 @@ import {
   type ReimageFleetInput,
   status,
 } from '../../workflows/reimage-fleet/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { runMetalWorkers, words } from './metal-rig.ts';
 import { testProfile } from './metal-rows.ts';
 import { MetalWorld } from './metal-world.ts';
@@ -17,6 +17,7 @@ import type { RunningWorkers } from './rotation-rig.ts';
 
 describe('reimageFleet', function () {
   this.timeout(120_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let count = 0;
@@ -31,7 +32,7 @@ describe('reimageFleet', function () {
 
   /** Machine ids say where they stand: number modulo four is the rack (MetalWorld). */
   async function begin(world: MetalWorld, over: Partial<ReimageFleetInput> = {}) {
-    workers = await runMetalWorkers(temporal, world);
+    workers = await runMetalWorkers(temporal, world, { activitiesOnly: true });
     count += 1;
     const run = `fleet-${count}`;
     const input: ReimageFleetInput = { run, machines: [...world.machines.keys()], profile: { ...testProfile() }, ...words, ...over };

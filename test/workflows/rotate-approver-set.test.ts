@@ -8,7 +8,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { noQuorum, type QuorumFields } from '../../pki/trust/index.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/rotate-approver-set/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { ApproverWorld } from './approver-world.ts';
 import { approveOverride, approveSet, createApprover, setOf, type TestApprover } from './approvers.ts';
 import { type RunningWorkers, running } from './rotation-rig.ts';
@@ -48,6 +48,7 @@ async function refusedBy(handle: Handle): Promise<string> {
 
 describe('rotateApproverSet', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: Handle | undefined;
@@ -62,11 +63,15 @@ describe('rotateApproverSet', function () {
   });
 
   const runWorkers = async (world: ApproverWorld): Promise<void> => {
-    const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: createApproverSetActivities(world) });
+    const control = await temporal.createWorker({
+      taskQueue: taskQueues.control,
+      activities: createApproverSetActivities(world),
+      ...activitiesAlone,
+    });
     const signing = await temporal.createWorker({
       taskQueue: taskQueues.signing,
       activities: createApproverSetSigningActivities(world),
-      workflowBundle: undefined as never,
+      ...activitiesAlone,
     });
     workers = running([control, signing]);
   };

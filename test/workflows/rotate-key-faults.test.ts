@@ -4,7 +4,7 @@ import type { WorkflowFailedError } from '@temporalio/client';
 import { ControlError } from '../../domain/errors.ts';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import type { KeyPhase } from '../../workflows/rotate-key/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type KeyHandle, runKeyWorkers, startExchange, untilKeyStatus } from './key-rig.ts';
 import { KeyWorld } from './key-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
@@ -21,6 +21,7 @@ const expected: Readonly<Record<ExchangedKey, readonly string[]>> = Object.freez
 
 describe('the exchange of a key: faults', function () {
   this.timeout(60_000);
+  const workflows = useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: KeyHandle | undefined;
@@ -36,7 +37,7 @@ describe('the exchange of a key: faults', function () {
 
   const begin = async (world: KeyWorld, freshness?: RotationWorld): Promise<KeyHandle> => {
     world.times = times;
-    workers = await runKeyWorkers(temporal, world, freshness);
+    workers = await runKeyWorkers(temporal, world, { activitiesOnly: true, ...(freshness === undefined ? {} : { freshness }) });
     handle = await startExchange(temporal.client, world);
     return handle;
   };
@@ -79,10 +80,11 @@ describe('the exchange of a key: faults', function () {
       const running = await begin(world);
       world.times = { promoteMs: 1_500, retireMs: 1_500 };
       await untilKeyStatus(running, (status) => status.phase === phase);
-      await workers?.stop();
+      await Promise.all([workers?.stop(), workflows.stop()]);
       world.stubborn.clear();
       world.follow();
-      workers = await runKeyWorkers(temporal, world);
+      await workflows.start();
+      workers = await runKeyWorkers(temporal, world, { activitiesOnly: true });
       assert.equal((await running.result()).outcome, 'exchanged');
       assert.deepEqual(world.effects, expected[key]);
     });

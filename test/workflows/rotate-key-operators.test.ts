@@ -4,7 +4,7 @@ import { WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/clie
 import { ApplicationFailure, defineSearchAttributeKey } from '@temporalio/common';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import * as messages from '../../workflows/rotate-key/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { idOf, type KeyHandle, runKeyWorkers, startExchange, untilKeyStatus } from './key-rig.ts';
 import { KeyWorld } from './key-world.ts';
 import type { RunningWorkers } from './rotation-rig.ts';
@@ -27,6 +27,7 @@ const failureOf = async (act: Promise<unknown>): Promise<ApplicationFailure> => 
 
 describe('the exchange of a key: operators', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let handle: KeyHandle | undefined;
@@ -42,7 +43,7 @@ describe('the exchange of a key: operators', function () {
 
   const begin = async (world: KeyWorld, times = shortTimes): Promise<KeyHandle> => {
     world.times = times;
-    workers = await runKeyWorkers(temporal, world);
+    workers = await runKeyWorkers(temporal, world, { activitiesOnly: true });
     handle = await startExchange(temporal.client, world);
     return handle;
   };
@@ -201,7 +202,7 @@ describe('the exchange of a key: operators', function () {
   for (const [what, workflowId, args, says] of starts) {
     it(`a start with ${what} fails before anything happens`, async () => {
       const world = new KeyWorld('ca');
-      workers = await runKeyWorkers(temporal, world);
+      workers = await runKeyWorkers(temporal, world, { activitiesOnly: true });
       const started = await temporal.client.workflow.start('renewCa', { workflowId, taskQueue: 'bc-control', args });
       const refused = await failureOf(started.result());
       assert.equal(refused.type, 'INVALID_INPUT');
@@ -213,7 +214,7 @@ describe('the exchange of a key: operators', function () {
   it('a renewal of another authority runs beside it, under its own id', async () => {
     const world = new KeyWorld('ca');
     assert.equal(idOf(world, 'serving'), 'renew-ca/serving');
-    workers = await runKeyWorkers(temporal, world);
+    workers = await runKeyWorkers(temporal, world, { activitiesOnly: true });
     const started = await temporal.skipping.workflow.start('renewCa', {
       workflowId: 'renew-ca/serving',
       taskQueue: 'bc-control',

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { ExchangedKey } from '../../domain/rotation/key-exchanges.ts';
 import { minute } from '../../domain/time.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { runKeyWorkers, startExchange } from './key-rig.ts';
 import { KeyWorld } from './key-world.ts';
 import { countEvents, type RunningWorkers } from './rotation-rig.ts';
@@ -48,6 +48,7 @@ const stories: readonly Story[] = [
 
 describe('the exchange of a key: the story', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
 
@@ -63,7 +64,7 @@ describe('the exchange of a key: the story', function () {
     it(title, async () => {
       const world = new KeyWorld(key);
       const begun = Date.now();
-      workers = await runKeyWorkers(temporal, world);
+      workers = await runKeyWorkers(temporal, world, { activitiesOnly: true });
       const handle = await startExchange(temporal.skipping, world);
       const result = await handle.result();
       assert.deepEqual(result, {

@@ -5,7 +5,7 @@ import { WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import { verifyRotationEvidence } from '../../pki/audit/verify-evidence.ts';
 import { abort, type RotationStatus } from '../../workflows/rotate-command-root/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RotationHandle, type RunningWorkers, runRotationWorkers, startRotation, untilStatus } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -24,6 +24,7 @@ function evidenceProblems(world: RotationWorld, rotationId: string): unknown {
 
 describe('rotateCommandRoot: abort', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
 
@@ -37,7 +38,7 @@ describe('rotateCommandRoot: abort', function () {
 
   const begin = async (world: RotationWorld): Promise<RotationHandle> => {
     world.times = shortTimes;
-    workers = await runRotationWorkers(temporal, world);
+    workers = await runRotationWorkers(temporal, world, { activitiesOnly: true });
     return startRotation(temporal.client);
   };
   const at =
@@ -95,7 +96,7 @@ describe('rotateCommandRoot: abort', function () {
       } else {
         world.times = { ...shortTimes, overlapMs: 60_000 };
       }
-      workers = await runRotationWorkers(temporal, world);
+      workers = await runRotationWorkers(temporal, world, { activitiesOnly: true });
       if (phase === 'waiting-signers') world.times = shortTimes;
       const handle = await startRotation(temporal.client);
       await untilStatus(handle, at(phase));

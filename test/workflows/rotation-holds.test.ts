@@ -4,7 +4,7 @@ import { defineSearchAttributeKey } from '@temporalio/common';
 import { ControlError } from '../../domain/errors.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/rotate-command-root/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { countEvents, type RotationHandle, type RunningWorkers, runRotationWorkers, startRotation, untilStatus } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -40,6 +40,7 @@ function brokenWorld(call: string, { reason, message }: Cause): { world: Rotatio
 
 describe('rotateCommandRoot: older than the deployment', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
 
@@ -56,7 +57,7 @@ describe('rotateCommandRoot: older than the deployment', function () {
   });
 
   const begin = async (world: RotationWorld): Promise<RotationHandle> => {
-    workers = await runRotationWorkers(temporal, world);
+    workers = await runRotationWorkers(temporal, world, { activitiesOnly: true });
     return startRotation(temporal.skipping);
   };
   const untilHeld = (handle: RotationHandle): Promise<messages.RotationStatus> => untilStatus(handle, (status) => status.blocked !== null);

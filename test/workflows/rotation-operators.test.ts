@@ -8,7 +8,7 @@ import { ControlError } from '../../domain/errors.ts';
 import { findTemporal } from '../../scripts/engines/temporal.mjs';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as messages from '../../workflows/rotate-command-root/messages.ts';
-import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
+import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RotationHandle, type RunningWorkers, runRotationWorkers, startRotation, statusOf, untilStatus } from './rotation-rig.ts';
 import { RotationWorld } from './rotation-world.ts';
 
@@ -29,6 +29,7 @@ async function refused(call: Promise<unknown>): Promise<ApplicationFailure> {
 
 describe('rotateCommandRoot: operators', function () {
   this.timeout(60_000);
+  useWorkflows();
   let temporal: TestTemporal;
   let workers: RunningWorkers | undefined;
   let cli: string;
@@ -48,7 +49,7 @@ describe('rotateCommandRoot: operators', function () {
 
   const begin = async (world: RotationWorld): Promise<RotationHandle> => {
     world.times = shortTimes;
-    workers = await runRotationWorkers(temporal, world);
+    workers = await runRotationWorkers(temporal, world, { activitiesOnly: true });
     return startRotation(temporal.client);
   };
   const waitsForFleet = (handle: RotationHandle): Promise<messages.RotationStatus> =>

@@ -5,7 +5,7 @@ import { createRotationControlActivities } from '../../activities/rotation-contr
 import { createRotationSigningActivities } from '../../activities/rotation-signing.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import type { RotationResult, RotationStatus } from '../../workflows/rotate-command-root/messages.ts';
-import type { TestTemporal } from '../harness/temporal.ts';
+import { activitiesAlone, type TestTemporal } from '../harness/temporal.ts';
 import type { RotationWorld } from './rotation-world.ts';
 
 export type RotationHandle = WorkflowHandle<() => Promise<RotationResult>>;
@@ -14,12 +14,25 @@ export interface RunningWorkers {
   stop(): Promise<void>;
 }
 
-export async function runRotationWorkers(temporal: TestTemporal, world: RotationWorld): Promise<RunningWorkers> {
-  const control = await temporal.createWorker({ taskQueue: taskQueues.control, activities: createRotationControlActivities(world) });
+export interface RigOptions {
+  /** The workflows run somewhere else (useWorkflows). */
+  readonly activitiesOnly?: boolean;
+}
+
+export async function runRotationWorkers(
+  temporal: TestTemporal,
+  world: RotationWorld,
+  { activitiesOnly = false }: RigOptions = {},
+): Promise<RunningWorkers> {
+  const control = await temporal.createWorker({
+    taskQueue: taskQueues.control,
+    activities: createRotationControlActivities(world),
+    ...(activitiesOnly ? activitiesAlone : {}),
+  });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
     activities: createRotationSigningActivities(world),
-    workflowBundle: undefined as never,
+    ...activitiesAlone,
   });
   return running([control, signing]);
 }
