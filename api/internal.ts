@@ -37,9 +37,13 @@ export interface InternalListenerOptions {
 /** Chains travel in a header. */
 const maxHeaderBytes = 128 * 1024;
 const requestWithinMs = 30_000;
+/** A gateway asks every now and then: at node's own 5 s nearly every question would cost both sides a handshake. */
+const idleForMs = 30_000;
 
 export function createInternalListener(options: InternalListenerOptions): Server {
-  return createServer(listenerTls(options), (request, response) => void answer(options, request, response));
+  const server = createServer(listenerTls(options), (request, response) => void answer(options, request, response));
+  server.keepAliveTimeout = idleForMs;
+  return server;
 }
 
 /** No tickets: a session that is resumed would prove no key (H-11). */

@@ -45,7 +45,8 @@ export interface Relay {
 
 const batch = 100;
 const deliverEveryMs = 250;
-const heartbeatEveryMs = 15 * second;
+/** Two of them may be lost before the minute that a wait has is over; each is a call for every command under way. */
+const heartbeatEveryMs = 20 * second;
 
 export function createRelay(options: RelayOptions): Relay {
   const { outbox, log } = options;
