@@ -31,7 +31,12 @@ export interface Child {
 
 type Say = (line: string) => void;
 
-const readyWithinMs = 60 * second;
+/**
+ * How long a process may take until it is ready. One that is slower, on a machine that does much else, would be ended and begun from
+ * nothing for as long as that lasts: a restart that came too late is given twice the time at the next try, up to eight times.
+ */
+const patienceMs = 60 * second;
+const mostPatience = 8;
 /** After SIGTERM; its own drain is shorter. */
 const stopWithinMs = 25 * second;
 const largestLogBytes = 32 * 1024 * 1024;
@@ -41,13 +46,10 @@ const largestLogBytes = 32 * 1024 * 1024;
  *
  * @throws UNAVAILABLE (or what the process itself said) when it cannot start the first time
  */
-export async function startChild(
-  definition: ChildDefinition,
-  { say, onReady }: { say: Say; onReady?: (pid: number) => void },
-): Promise<Child> {
+export async function startChild(definition: ChildDefinition, { say, onReady, readyWithinMs = patienceMs }: ChildOptions): Promise<Child> {
   turnLog(definition.logFile);
   const state: ChildState = { current: null, stopping: false, finished: Promise.resolve() };
-  const first = launch(definition);
+  const first = launch(definition, readyWithinMs);
   state.current = first;
   try {
     await first.ready;
@@ -56,7 +58,7 @@ export async function startChild(
     throw error;
   }
   onReady?.(first.pid);
-  state.finished = keep(definition, state, { say, onReady });
+  state.finished = keep(definition, state, { say, onReady, readyWithinMs });
   return {
     name: definition.name,
     pid: () => state.current?.pid ?? 0,
@@ -67,6 +69,13 @@ export async function startChild(
       await state.finished;
     },
   };
+}
+
+export interface ChildOptions {
+  readonly say: Say;
+  readonly onReady?: ((pid: number) => void) | undefined;
+  /** Default: a minute. */
+  readonly readyWithinMs?: number;
 }
 
 interface ChildState {
@@ -89,9 +98,10 @@ interface Launched {
 async function keep(
   definition: ChildDefinition,
   state: ChildState,
-  { say, onReady }: { say: Say; onReady: ((pid: number) => void) | undefined },
+  { say, onReady, readyWithinMs }: Required<Pick<ChildOptions, 'say' | 'readyWithinMs'>> & Pick<ChildOptions, 'onReady'>,
 ): Promise<void> {
   const backoff = createBackoff();
+  let withinMs = readyWithinMs;
   for (;;) {
     const launched = state.current;
     if (launched === null) return;
@@ -102,14 +112,21 @@ async function keep(
     say(`${definition.name} ended by itself (${how}); starting it again in ${waitMs / second} s, its log is ${definition.logFile}`);
     await pause(state, waitMs);
     if (state.stopping) return;
-    const next = launch(definition);
+    const next = launch(definition, withinMs);
     state.current = next;
     await next.ready.then(
       () => {
+        withinMs = readyWithinMs;
         say(`${definition.name} is back (pid ${next.pid})`);
         onReady?.(next.pid);
       },
-      () => end(next),
+      async () => {
+        if (isRunning(next) && !state.stopping) {
+          say(`${definition.name} was not ready within ${withinMs / second} s; the next try is given more`);
+          withinMs = Math.min(2 * withinMs, mostPatience * readyWithinMs);
+        }
+        await end(next);
+      },
     );
   }
 }
@@ -124,7 +141,7 @@ function pause(state: ChildState, ms: number): Promise<void> {
   });
 }
 
-function launch({ name, entry, args, env, logFile }: ChildDefinition): Launched {
+function launch({ name, entry, args, env, logFile }: ChildDefinition, readyWithinMs: number): Launched {
   const log = openSync(logFile, 'a', 0o600);
   const process_ = spawn(process.execPath, [...entry.args, ...args], {
     stdio: ['pipe', 'pipe', log],
@@ -144,17 +161,18 @@ function launch({ name, entry, args, env, logFile }: ChildDefinition): Launched 
     pid: process_.pid ?? 0,
     startedAt: performance.now(),
     ended,
-    ready: readiness(process_, { name, ended, lastWords: () => lastWords(logFile, from) }),
+    ready: readiness(process_, { name, ended, readyWithinMs, lastWords: () => lastWords(logFile, from) }),
   };
 }
 
 interface ReadyOptions {
   readonly name: string;
   readonly ended: Promise<string>;
+  readonly readyWithinMs: number;
   readonly lastWords: () => LastWords;
 }
 
-async function readiness(child: ChildProcess, { name, ended, lastWords: words }: ReadyOptions): Promise<void> {
+async function readiness(child: ChildProcess, { name, ended, readyWithinMs, lastWords: words }: ReadyOptions): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(failure(name, `was not ready within ${readyWithinMs / second} s`, words())), readyWithinMs);
@@ -196,6 +214,8 @@ function lastWords(logFile: string, from: number): LastWords {
   const after = (beginning: string): string | null => lines.findLast((line) => line.startsWith(beginning))?.slice(beginning.length) ?? null;
   return { error: after('error: '), hint: after('hint: ') };
 }
+
+const isRunning = ({ process: { exitCode, signalCode } }: Launched): boolean => exitCode === null && signalCode === null;
 
 async function end({ process: child, ended }: Launched): Promise<void> {
   child.kill('SIGTERM');

@@ -131,7 +131,7 @@ export async function startLiveStack(times: Times, more: NodeJS.ProcessEnv = {})
         const { name } = victims[victim];
         const before = backCount(name);
         process.kill(pidOf(home, victim), 'SIGKILL');
-        await eventually(`${name} is back`, () => backCount(name) > before, 60_000);
+        await eventually(`${name} is back`, () => backCount(name) > before, upWithinMs);
       },
       async restart(env = {}) {
         program.kill('SIGINT');
