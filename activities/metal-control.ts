@@ -8,7 +8,7 @@ import type { Remains, RunEnd } from '../domain/metal/run-ends.ts';
 import { translated } from './failures.ts';
 import { type Looking, type ObservationName, observations, type Seen } from './metal-observations.ts';
 import type { FinishRunInput, MetalControlPorts, PlannedRun, PlanRunInput, RunMessage, StepRecord } from './metal-ports.ts';
-import { currentWait, notYet } from './not-yet.ts';
+import { currentWait, nextDelayMs, notYet } from './not-yet.ts';
 
 export type Observed =
   | { readonly kind: 'reached'; readonly detail: string }
@@ -106,11 +106,9 @@ export async function observe<P extends Pick<MetalControlPorts, 'runs' | 'answer
   if (seen.kind !== 'not-yet') return seen;
   const wait = currentWait();
   if (wait.elapsedMs >= patienceMs) return { kind: 'late', detail: seen.detail };
-  return notYet({ reason: what, message: seen.detail, ...untilLate(patienceMs - wait.elapsedMs) }, wait);
+  // Near its end a wait looks when it ends, not some seconds later.
+  return notYet({ reason: what, message: seen.detail, retryAfterMs: Math.min(patienceMs - wait.elapsedMs, nextDelayMs(wait)) }, wait);
 }
-
-/** Near its end a wait looks when it ends, not some seconds later. */
-const untilLate = (leftMs: number): { retryAfterMs?: number } => (leftMs < 5_000 ? { retryAfterMs: leftMs } : {});
 
 const changes: Readonly<Record<ChangeName, (ports: MetalControlPorts, runId: string) => Promise<{ detail: string }>>> = Object.freeze({
   'end-identity': async ({ runs }, runId) => ({ detail: (await runs.endIdentity({ runId, reason: 'retire' })).summary }),

@@ -5,7 +5,7 @@
  */
 import { activityInfo } from '@temporalio/activity';
 import { ControlError } from '../domain/errors.ts';
-import { minute, second } from '../domain/time.ts';
+import { second } from '../domain/time.ts';
 
 /** Names kept in a failure's details. */
 export const namesKept = 20;
@@ -21,14 +21,13 @@ export function currentWait(): Wait {
   return { elapsedMs: Math.max(0, info.currentAttemptScheduledTimestampMs - info.scheduledTimestampMs) };
 }
 
+const longestDelayMs = 15 * second;
+
 /**
- * After an eighth of the time that was waited already: quick while someone is watching, and what takes a minute is not looked at sixty times.
- * Each look is an attempt of the server, a worker's slot and some statements, for every machine of a fleet that boots.
+ * After an eighth of the time that was waited already: quick while someone is watching, and a machine that takes minutes to boot is not looked
+ * at every second of them. Each look is an attempt of the server, a worker's slot and some statements, for every machine of a fleet.
  */
-export function nextDelayMs({ elapsedMs }: Wait): number {
-  const longest = elapsedMs < 10 * minute ? 5 * second : 15 * second;
-  return Math.min(longest, Math.max(second, Math.floor(elapsedMs / 8)));
-}
+export const nextDelayMs = ({ elapsedMs }: Wait): number => Math.min(longestDelayMs, Math.max(second, Math.floor(elapsedMs / 8)));
 
 interface Unmet {
   readonly reason: string;
