@@ -8,8 +8,8 @@ import { anyPack } from '@bufbuild/protobuf/wkt';
 import type { ActName } from '../domain/metal/acts.ts';
 import { site } from '../proto/index.ts';
 import type { EarlierAttempt } from '../services/command-body.ts';
-import { decoded } from './metal-observations.ts';
 import type { AnswersPort, CommandAnswer } from './metal-ports.ts';
+import { decoded } from './metal-seen.ts';
 
 interface Attempts {
   readonly answers: AnswersPort;

@@ -6,8 +6,9 @@ import type { ActName } from '../domain/metal/acts.ts';
 import { actCommandId, runPrefix } from '../domain/metal/acts.ts';
 import type { Remains, RunEnd } from '../domain/metal/run-ends.ts';
 import { translated } from './failures.ts';
-import { type Looking, type ObservationName, observations, type Seen } from './metal-observations.ts';
+import { type ObservationName, observations } from './metal-observations.ts';
 import type { FinishRunInput, MetalControlPorts, PlannedRun, PlanRunInput, RunMessage, StepRecord } from './metal-ports.ts';
+import type { Looking, Seen } from './metal-seen.ts';
 import { currentWait, nextDelayMs, notYet } from './not-yet.ts';
 
 export type Observed =
@@ -23,6 +24,8 @@ export interface ObserveInput {
   readonly records: readonly StepRecord[];
   /** From its first look on. */
   readonly patienceMs: number;
+  /** Of the profile's own step that is looked at; absent for the run's own. */
+  readonly ordinal?: number;
 }
 
 export type ChangeName = 'end-identity' | 'close-boots';
@@ -95,14 +98,14 @@ export function createMetalControlActivities(ports: MetalControlPorts): MetalCon
 export async function observe<P extends Pick<MetalControlPorts, 'runs' | 'answers'>>(
   ports: P,
   look: (ports: P, looking: Looking) => Promise<Seen>,
-  { runId, what, sent, records, patienceMs }: Omit<ObserveInput, 'what'> & { readonly what: string },
+  { runId, what, sent, records, patienceMs, ordinal = 0 }: Omit<ObserveInput, 'what'> & { readonly what: string },
 ): Promise<Observed> {
   await ports.runs.record(records);
   const facts = await ports.runs.read(runId);
   const prefix = runPrefix(facts.run.workflowId, runId);
   const idOf = (act: ActName): string => actCommandId(prefix, act, sent[act] ?? 0);
   const answer: Looking['answer'] = async (act) => (sent[act] === undefined ? undefined : ports.answers.find(idOf(act)));
-  const seen = await look(ports, { facts, idOf, answer });
+  const seen = await look(ports, { facts, idOf, answer, ordinal });
   if (seen.kind !== 'not-yet') return seen;
   const wait = currentWait();
   if (wait.elapsedMs >= patienceMs) return { kind: 'late', detail: seen.detail };

@@ -2,29 +2,17 @@
  * How each step of a run is seen to be reached: by what is there now, never by the step's own word where anything else can show it.
  * A wipe is its evidence, a boot is the identity that joined, off is a state that was read after the command.
  */
-import { type DescMessage, fromBinary, type MessageShape } from '@bufbuild/protobuf';
 import { isFinished } from '../domain/commands/states.ts';
 import { isControlError } from '../domain/errors.ts';
 import type { ActName } from '../domain/metal/acts.ts';
 import { DiagDcgmReportSchema, site } from '../proto/index.ts';
-import type { Observed } from './metal-control.ts';
-import type { CommandAnswer, MetalControlPorts, RunFacts } from './metal-ports.ts';
+import { stepAnswered } from './metal-own-steps.ts';
+import type { MetalControlPorts, RunFacts } from './metal-ports.ts';
+import { decoded, failed, type Looking, reached, type Seen } from './metal-seen.ts';
 
-export type ObservationName = 'ramdisk-joined' | 'diagnosed' | 'system-joined' | 'off' | 'inventoried' | 'boot-seen';
+export type ObservationName = 'ramdisk-joined' | 'diagnosed' | 'system-joined' | 'off' | 'inventoried' | 'boot-seen' | 'step-answered';
 
-export interface Looking {
-  readonly facts: RunFacts;
-  readonly idOf: (act: ActName) => string;
-  /** undefined: no such command was sent. */
-  readonly answer: (act: ActName) => Promise<CommandAnswer | undefined>;
-}
-
-export type Seen = Exclude<Observed, { kind: 'late' }> | { readonly kind: 'not-yet'; readonly detail: string };
-
-export const reached = (detail: string): Seen => ({ kind: 'reached', detail: detail.slice(0, detailKept) });
-export const failed = (reason: string, detail: string): Seen => ({ kind: 'failed', reason, detail: detail.slice(0, detailKept) });
 const notYet = (detail: string): Seen => ({ kind: 'not-yet', detail });
-const detailKept = 600;
 
 export const observations: Readonly<Record<ObservationName, (ports: MetalControlPorts, looking: Looking) => Promise<Seen>>> = Object.freeze(
   {
@@ -81,6 +69,8 @@ export const observations: Readonly<Record<ObservationName, (ports: MetalControl
       return settled(async () => (await runs.recordInventory({ runId: facts.run.id, report })).summary);
     },
 
+    'step-answered': stepAnswered,
+
     // Which path booted (M27): somebody who never asked has booted something else, somebody who asked came no further.
     'boot-seen': async (_ports, { answer, facts }) => {
       const result = (await answer('clean-up'))?.result;
@@ -100,8 +90,6 @@ export const observations: Readonly<Record<ObservationName, (ports: MetalControl
 
 const quarantined = ({ machine }: RunFacts): Seen | null =>
   machine.state === 'quarantined' ? failed('quarantined', machine.stateReason) : null;
-
-export const decoded = <D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> => fromBinary(schema, bytes);
 
 /** What a refused fact means for the step; a wait or a fault stays one. */
 export async function settled(store: () => Promise<string>): Promise<Seen> {

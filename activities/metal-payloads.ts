@@ -12,6 +12,8 @@ import { chooseDisk, type DiskChoice, disksOfRule, type SeenDisk } from '../doma
 import type { Profile } from '../domain/metal/profile.ts';
 import { BootKexecSchema, DeployImageSchema, DiagDcgmSchema, DiagDisksSchema, DiskWipeSchema, ImageFormat, site } from '../proto/index.ts';
 import { encodePlannedPayload } from '../services/metal/scope.ts';
+import { encodeStepPayload } from '../services/metal/step-payloads.ts';
+import { isOwnAct, type OwnAct, ownStepOf } from './metal-own-steps.ts';
 import type { MetalSigningPorts, RunFacts } from './metal-ports.ts';
 
 export interface Composing {
@@ -24,12 +26,16 @@ export interface Composing {
 type Ports = Pick<MetalSigningPorts, 'runs' | 'keys' | 'now'>;
 
 /** @returns an encoded google.protobuf.Any @throws INVALID_STATE when the run lacks what the command needs */
-export const composeAct = (ports: Ports, composing: Composing): Promise<Uint8Array> => composers[composing.act](ports, composing);
+export async function composeAct(ports: Ports, composing: Composing): Promise<Uint8Array> {
+  const { act, facts } = composing;
+  if (!isOwnAct(act)) return composers[act](ports, composing);
+  return encodeStepPayload(ownStepOf(facts, composing), { machineId: facts.machine.id, runId: facts.run.id });
+}
 
 const packed = <D extends DescMessage>(schema: D, init: MessageInitShape<D>): Uint8Array =>
   toBinary(AnySchema, anyPack(schema, create(schema, init)));
 
-const composers: Readonly<Record<ActName, (ports: Ports, composing: Composing) => Promise<Uint8Array>>> = Object.freeze({
+const composers: Readonly<Record<Exclude<ActName, OwnAct>, (ports: Ports, composing: Composing) => Promise<Uint8Array>>> = Object.freeze({
   inventory: async (_ports, { facts: { machine } }) => packed(site.BmcInventorySchema, { nodeId: machine.id, ...controllerOf(machine) }),
   'prepare-boot': prepareBoot,
   'set-boot': async (_ports, composing) => planned(composing, 'bmc.boot'),

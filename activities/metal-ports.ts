@@ -5,6 +5,7 @@
  */
 import type { CommandState } from '../domain/commands/states.ts';
 import type { PlannedAction } from '../domain/metal/plan.ts';
+import type { OwnStep } from '../domain/metal/profile-steps.ts';
 import type { Remains, RunEnd, RunKind } from '../domain/metal/run-ends.ts';
 import type { BootEntry, PowerState, RunFacts } from '../services/metal/types.ts';
 import type { CommandControlPorts, CommandSigningPorts } from './command-ports.ts';
@@ -22,6 +23,9 @@ export interface PlanRunInput {
   readonly reason: string;
 }
 
+/** All that a workflow needs to know of a step of the profile's own; what it says is read from the run's row. */
+export type PlannedOwnStep = Pick<OwnStep, 'ordinal' | 'name' | 'after' | 'kind' | 'act' | 'on' | 'repeats'>;
+
 /** All that a workflow keeps of its plan. */
 export interface PlannedRun {
   readonly runId: string;
@@ -34,6 +38,8 @@ export interface PlannedRun {
   /** Name → how long it may take, in the order of domain/metal/steps.ts; those that the profile leaves out are not here. */
   readonly steps: readonly { readonly name: string; readonly deadlineMs: number }[];
   readonly actions: readonly PlannedAction[];
+  /** The profile's own, in its order; absent where it has none, as in every run from before there were any. */
+  readonly ownSteps?: readonly PlannedOwnStep[];
   /** Of the profile; null where there is none. */
   readonly startBy: 'kexec' | 'reboot' | null;
   readonly diagnosesGpus: boolean;

@@ -5,8 +5,9 @@
 import { toBinary } from '@bufbuild/protobuf';
 import type { ActName } from '../domain/metal/acts.ts';
 import { DeployImageResultSchema, DiskWipeResultSchema, type Signed, SignedSchema } from '../proto/index.ts';
-import { decoded, failed, type Looking, type Seen, settled } from './metal-observations.ts';
+import { settled } from './metal-observations.ts';
 import type { MetalSigningPorts } from './metal-ports.ts';
+import { decoded, failed, type Looking, type Seen } from './metal-seen.ts';
 
 export type ProofName = 'wiped' | 'deployed';
 

@@ -13,12 +13,13 @@ import { activityInfo, CompleteAsyncError } from '@temporalio/activity';
 import { commandKinds } from '../domain/commands/kinds.ts';
 import { isFinished } from '../domain/commands/states.ts';
 import { errorTable, isControlError } from '../domain/errors.ts';
-import { type ActName, actCommandId, actOf, runPrefix, silentForMs } from '../domain/metal/acts.ts';
+import { type ActName, type ActSpec, actCommandId, actOf, runPrefix, silentForMs } from '../domain/metal/acts.ts';
 import { minute } from '../domain/time.ts';
 import type { EarlierAttempt } from '../services/command-body.ts';
 import { earlierAttempt } from './earlier-attempt.ts';
 import { translated } from './failures.ts';
 import { type Observed, type ObserveInput, observe } from './metal-control.ts';
+import { isOwnAct, ownStepOf } from './metal-own-steps.ts';
 import { composeAct } from './metal-payloads.ts';
 import type { CommandAnswer, MetalSigningPorts, RunFacts, StepRecord } from './metal-ports.ts';
 import { type ProofName, proofs } from './metal-proofs.ts';
@@ -140,7 +141,7 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
   if (earlier !== null) return earlier;
   const missing = probe(sending);
   if (missing !== null) return missing;
-  const nodeId = actOf(input.act).on === 'ramdisk' ? facts.machine.id : await chooseAgent(ports, sending);
+  const nodeId = actOf(input.act).on === 'site' ? await chooseAgent(ports, sending) : facts.machine.id;
   if (nodeId === null)
     return unsent('no-site-agent', `no agent of site ${facts.machine.siteId} was connected for ${shownMinutes(input.patienceMs)}`);
   const payload = await composeAct(ports, { facts, act: input.act, ordinal: input.ordinal });
@@ -152,7 +153,7 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
       payload,
       deadline: ports.now() + startWithinMs,
       requestedBy: facts.run.actor,
-      ...batchOf(facts, input.act),
+      ...batchOf(facts, input),
       ...(await asksAgain(ports, sending)),
     },
   ]);
@@ -160,8 +161,11 @@ async function send(ports: MetalSigningPorts, sending: Sending): Promise<ActEnd 
 }
 
 /** A batch holds what destroys, and takes nothing else in. */
-const batchOf = ({ run: { batchId } }: RunFacts, act: ActName): { batchId?: string } =>
-  batchId === null || !commandKinds[actOf(act).kind].destructive ? {} : { batchId };
+function batchOf(facts: RunFacts, { act, ordinal }: ActInput): { batchId?: string } {
+  const { batchId } = facts.run;
+  const destroys = isOwnAct(act) ? !ownStepOf(facts, { act, ordinal }).harmless : commandKinds[actOf(act).kind].destructive;
+  return batchId === null || !destroys ? {} : { batchId };
+}
 
 /** The number of an attempt says nothing to who gets it: what the machine was like before the first one does (MT2). */
 async function asksAgain({ answers }: MetalSigningPorts, { input, facts }: Sending): Promise<{ earlier?: EarlierAttempt }> {
@@ -185,16 +189,26 @@ async function takeBackEarlier({ answers, commands }: MetalSigningPorts, { input
 
 /** What a command needs before it is worth sending; null: it is there. */
 function probe({ input, facts }: Sending): ActEnd | null {
-  const { run, machine, bootEntry, node } = facts;
+  const { run, machine } = facts;
   if (!facts.isOpen) return unsent('run-ended', `run ${run.id} has ended: ${run.state}`);
   const isWayBack = input.act === 'power-off' || input.act === 'clean-up';
   if (machine.state === 'quarantined' && run.kind !== 'rotate-bmc' && run.kind !== 'inspect' && !isWayBack)
     return unsent('quarantined', `machine ${machine.id} is in quarantine: ${machine.stateReason}`);
-  if (actOf(input.act).on !== 'ramdisk') return null;
-  if (bootEntry === null || bootEntry.usedAt === null || bootEntry.closed || node.certificateRole !== 'ramdisk')
-    return unsent('no-ramdisk', `no ramdisk of run ${run.id} has joined as ${machine.id}`);
-  return null;
+  return isThere[actOf(input.act).on](facts);
 }
+
+/** The machine itself, where it is the one that is asked; of the site's agents one is chosen. */
+const isThere: Readonly<Record<ActSpec['on'], (facts: RunFacts) => ActEnd | null>> = Object.freeze({
+  site: () => null,
+  node: ({ node, machine }) =>
+    node.certificateRole === 'node' && node.connectedRole === 'node'
+      ? null
+      : unsent('no-system', `the system of ${machine.id} is not connected`),
+  ramdisk: ({ bootEntry, node, run, machine }) =>
+    bootEntry === null || bootEntry.usedAt === null || bootEntry.closed || node.certificateRole !== 'ramdisk'
+      ? unsent('no-ramdisk', `no ramdisk of run ${run.id} has joined as ${machine.id}`)
+      : null,
+});
 
 /** Connected ones that have not had it come first; the same one again where there is no other. Waits while there is none at all. */
 async function chooseAgent({ sites, answers }: MetalSigningPorts, { input, facts }: Sending): Promise<string | null> {
@@ -210,6 +224,8 @@ async function chooseAgent({ sites, answers }: MetalSigningPorts, { input, facts
   if (wait.elapsedMs >= input.patienceMs) return null;
   return notYet({ reason: 'no-site-agent', message: `no agent of site ${facts.machine.siteId} is connected` }, wait);
 }
+
+const silentReasons = Object.freeze({ site: 'agent-silent', ramdisk: 'ramdisk-silent', node: 'system-silent' });
 
 interface Silence {
   readonly before: CommandAnswer;
@@ -232,6 +248,6 @@ async function judgeSilence(
   return {
     state: 'silent',
     error: `${before.nodeId} has not been heard of for ${shownMinutes(silentMs)}${before.state === 'open' ? ', and had not begun' : ''}`,
-    reason: on === 'site' ? 'agent-silent' : 'ramdisk-silent',
+    reason: silentReasons[on],
   };
 }

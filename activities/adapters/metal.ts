@@ -1,6 +1,7 @@
 /** What runs on machines need from the outside, over PostgreSQL (services/metal), the queue and the key bundle. */
 import type { WorkflowClient } from '@temporalio/client';
 import { ControlError } from '../../domain/errors.ts';
+import { ownStepsOf } from '../../domain/metal/profile-steps.ts';
 import type { Database } from '../../drizzle/client.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
 import type { PkiBundle } from '../../pki/bundle/index.ts';
@@ -61,6 +62,16 @@ function plannedRun({
   actions,
   profile,
 }: Awaited<ReturnType<typeof metal.planRun>>): PlannedRun {
+  const own = kind === 'provision' ? ownStepsOf(profile) : [];
+  const ownSteps = own.map(({ ordinal, name, after, kind: sends, act, on, repeats }) => ({
+    ordinal,
+    name,
+    after,
+    kind: sends,
+    act,
+    on,
+    repeats,
+  }));
   return {
     runId,
     machineId,
@@ -70,6 +81,7 @@ function plannedRun({
     bmc: bmc.address,
     steps: steps.map(({ name, deadlineMs }) => ({ name, deadlineMs })),
     actions,
+    ...(ownSteps.length === 0 ? {} : { ownSteps }),
     startBy: profile?.start.by ?? null,
     diagnosesGpus: profile?.diagnose.dcgm !== undefined,
     bootTimeMs: profile?.boot.bootTimeMs ?? 0,

@@ -1,5 +1,5 @@
 /** Machines as doctor judges them: sites that nobody speaks for, passwords that are half changed, machines that wait for a person. Pure. */
-import { stepsOf } from '../../domain/metal/steps.ts';
+import { runSteps } from '../../domain/metal/steps.ts';
 import { about } from '../../domain/rotation/gates.ts';
 import type { MachineHealth, OpenRunFact } from '../../services/metal/health.ts';
 import { plain } from '../format.ts';
@@ -77,7 +77,7 @@ function judgeShared({ shared }: MachineHealth): Finding[] {
 
 /** How long its step may take: unknown for one that is none of the kind's. */
 function deadlineOf({ kind, step, stepSince, profile }: OpenRunFact): number | null {
-  const found = stepsOf[kind].find(({ name }) => name === step);
+  const found = runSteps(kind, profile).find(({ name }) => name === step);
   return found === undefined || stepSince === null ? null : stepSince + found.deadlineMs(profile);
 }
 

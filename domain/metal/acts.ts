@@ -13,8 +13,8 @@ export type Undo = (typeof undos)[number];
 
 export interface ActSpec {
   readonly kind: CommandKind;
-  /** A site agent of the machine's site, or the machine's own ramdisk. */
-  readonly on: 'site' | 'ramdisk';
+  /** A site agent of the machine's site, the machine's own ramdisk, or its system. */
+  readonly on: 'site' | 'ramdisk' | 'node';
   /** Attempts in one step: by another agent where there is one. What destroys is sent once (M49). */
   readonly tries: number;
   /** What is done on the way back once it may have begun; decided by what was sent, never by how far the run believes it is. */
@@ -38,6 +38,14 @@ export const acts = Object.freeze({
   'clean-up': { kind: 'boot.cleanUp', on: 'site', tries: 3 },
   'power-off': { kind: 'bmc.power', on: 'site', tries: 3 },
   rotate: { kind: 'bmc.rotate', on: 'site', tries: 3 },
+  // Of a profile's own steps (profile-steps.ts). Each is sent once: an approved one counts once, and what only looks is repeated as a whole.
+  'ask-ramdisk': { kind: 'driver.invoke', on: 'ramdisk', tries: 1 },
+  'invoke-ramdisk': { kind: 'driver.invoke', on: 'ramdisk', tries: 1 },
+  'ask-node': { kind: 'driver.invoke', on: 'node', tries: 1 },
+  'invoke-node': { kind: 'driver.invoke', on: 'node', tries: 1 },
+  request: { kind: 'site.httpProxy', on: 'site', tries: 1 },
+  restart: { kind: 'service.restart', on: 'node', tries: 1 },
+  reboot: { kind: 'node.reboot', on: 'node', tries: 1 },
 } as const satisfies Record<string, ActSpec>);
 
 export type ActName = keyof typeof acts;
@@ -53,6 +61,6 @@ export const actCommandId = (prefix: string, act: ActName, n: number): string =>
 /**
  * A command that was sent and has not ended is somebody's only while he is there. An agent that is silent for longer loses it to
  * another one, who looks before he acts (MT2); a ramdisk that is silent for longer is gone, and with it what it was doing. Sessions that
- * drop and come back in the middle of a wipe are within it (MT3).
+ * drop and come back in the middle of a wipe are within it (MT3), and so is a system that reboots.
  */
-export const silentForMs = Object.freeze({ site: 90 * second, ramdisk: 15 * minute });
+export const silentForMs = Object.freeze({ site: 90 * second, ramdisk: 15 * minute, node: 15 * minute });

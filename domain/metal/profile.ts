@@ -6,6 +6,7 @@
  */
 import { type CommandKind, findCommandKind } from '../commands/kinds.ts';
 import { minute } from '../time.ts';
+import { type ProfileStep, problemsOfSteps } from './profile-steps.ts';
 
 /** Which disks are meant: every field that is given must match. */
 export interface DiskRule {
@@ -26,14 +27,6 @@ export interface Artefact {
   readonly name: string;
   /** Lower-case hex. */
   readonly sha256: string;
-}
-
-export interface ProfileStep {
-  readonly name: string;
-  /** Of the run's own steps; it runs behind it. */
-  readonly after: string;
-  /** Kinds of the commands that it sends (BAT-036); absent: it has declared none, and none of its commands is in the batch (BAT-037). */
-  readonly sends?: readonly string[] | undefined;
 }
 
 export interface Profile {
@@ -124,7 +117,7 @@ export interface ProfileProblem {
 
 /** What no reader of one field can see. Empty for a good profile. @param steps names of the run's own steps */
 export function problemsOfProfile(profile: Profile, steps: readonly string[]): ProfileProblem[] {
-  return [...problemsOfWindow(profile), ...problemsOfDisks(profile), ...problemsOfSteps(profile, steps)];
+  return [...problemsOfWindow(profile), ...problemsOfDisks(profile), ...problemsOfSteps(profile.steps, steps)];
 }
 
 const inMinutes = (ms: number): string => `${Math.ceil(ms / minute)} min`;
@@ -152,19 +145,4 @@ function problemsOfDisks({ wipe, deploy }: Profile): ProfileProblem[] {
   return minBytes <= maxBytes
     ? keeps
     : [...keeps, { path: ['deploy', 'disk', 'minBytes'], message: `${minBytes} is more than maxBytes ${maxBytes}` }];
-}
-
-function problemsOfSteps({ steps }: Profile, own: readonly string[]): ProfileProblem[] {
-  const problems: ProfileProblem[] = [];
-  // Approvers would sign for what nothing does.
-  if (steps.length > 0) problems.push({ path: ['steps'], message: "no run carries out a profile's own steps: leave them out" });
-  const names = new Set(own);
-  for (const [index, { name, after, sends = [] }] of steps.entries()) {
-    const say = (field: string, message: string): void => void problems.push({ path: ['steps', index, field], message });
-    if (names.has(name)) say('name', `${name} is a step already`);
-    names.add(name);
-    if (!own.includes(after)) say('after', `there is no step ${after}; there are ${own.join(', ')}`);
-    for (const kind of sends) if (findCommandKind(kind) === undefined) say('sends', `there is no command kind ${kind}`);
-  }
-  return problems;
 }

@@ -11,7 +11,7 @@ export type Remains = 'untouched' | 'clean' | 'dirty';
 
 /** A destructive command of the run on the machine's disks, and what is known of it. */
 export interface DestructiveFact {
-  readonly kind: 'disk.wipe' | 'deploy.image' | 'boot.kexec';
+  readonly kind: 'disk.wipe' | 'deploy.image' | 'boot.kexec' | 'driver.invoke';
   /** Its place among the commands of the run: later ones are larger. */
   readonly order: number;
   /** The machine cannot have begun it: it was taken back, or refused, before it was taken. */
@@ -20,7 +20,7 @@ export interface DestructiveFact {
   readonly proven: boolean;
 }
 
-/** A kexec changes no disk; what it starts may, so it counts as a write. */
+/** A kexec changes no disk; what it starts may, so it counts as a write, and so does a plugin that is not harmless, whatever it is for. */
 export function remainsOf(facts: readonly DestructiveFact[]): Remains {
   const begun = facts.filter(({ neverBegan }) => !neverBegan);
   if (begun.length === 0) return 'untouched';

@@ -6,6 +6,7 @@ import type { CommandKind } from '../commands/kinds.ts';
 import { findCommandKind } from '../commands/kinds.ts';
 import { hour, minute } from '../time.ts';
 import { type Profile, type StepDeclaration, worstBootCycleMs } from './profile.ts';
+import { type OwnStep, ownStepsOf } from './profile-steps.ts';
 import type { RunKind } from './run-ends.ts';
 
 export interface RunStep extends StepDeclaration {
@@ -71,6 +72,22 @@ export const stepsOf: Readonly<Record<RunKind, readonly RunStep[]>> = Object.fre
     { name: 'rotate', sends: ['bmc.rotate'], deadlineMs: within('bmc.rotate') },
     { name: 'adopt', sends: [], deadlineMs: () => 10 * minute },
   ],
+});
+
+/**
+ * Every step of a run: those of its kind, and behind them where they say, the profile's own, which only a provision run has. In the order in
+ * which the plan names them.
+ */
+export function runSteps(kind: RunKind, profile: Profile | null): RunStep[] {
+  const own = kind === 'provision' ? ownStepsOf(profile) : [];
+  return stepsOf[kind].flatMap((step) => [step, ...own.filter(({ after }) => after === step.name).map(runStepOf)]);
+}
+
+const runStepOf = ({ name, kind, declared, deadlineMs, harmless, on }: OwnStep): RunStep => ({
+  name,
+  sends: declared ? [kind] : [],
+  deadlineMs: () => deadlineMs,
+  ...(on === 'ramdisk' && !harmless ? { destroys: true } : {}),
 });
 
 /** Names of the steps of a provision run: what a profile's own steps stand behind. */

@@ -25,7 +25,9 @@ const destructive = {
                  and not exists (select from node_results r where r.command_id = c.id))) as "neverBegan",
            exists (select from metal_evidence e where e.command_id = c.id and e.kind = 'erase' and e.complete) as proven
          from node_commands c
-         where c.node_id = $1 and ${isOfRun(2)} and c.kind in ('disk.wipe', 'deploy.image', 'boot.kexec') order by c.seq`,
+         where c.node_id = $1 and ${isOfRun(2)} 
+           and (c.kind in ('disk.wipe', 'deploy.image', 'boot.kexec') or (c.kind = 'driver.invoke' and c.id !~ '/ask-(ramdisk|node)[.][0-9]+$'))
+         order by c.seq`,
 };
 
 /** What is left of the machine if the run ended now. */

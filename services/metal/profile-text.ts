@@ -41,7 +41,8 @@ const artefact = z.strictObject({
   name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/, "is no file name of the boot server's folder"),
   sha256,
 });
-const url = text(2_048).refine(isUrl, 'is no http or https address without user and password');
+const notUrl = 'is no http or https address without user and password';
+const url = text(2_048).refine(isUrl, notUrl);
 const secretRef = z
   .string()
   .regex(/^(secret|vault|env):\/\/[\x21-\x7e]{1,256}$/, 'is no reference to a secret: secret://, vault:// or env://');
@@ -107,6 +108,45 @@ const start = z
   })
   .transform(({ joinWithin, ...rest }) => ({ ...rest, joinWithinMs: joinWithin }));
 
+const stepFields = z.strictObject({ name: word, after: word, sends: z.array(z.string()).max(16).optional() });
+
+/** Of what goes to a web server, in the place of the machine's id and the run's. */
+const template = text(2_048).refine((given) => isUrl(given.replaceAll('{machine}', 'm').replaceAll('{run}', 'r')), notUrl);
+
+const header = z.strictObject({
+  name: z.string().regex(/^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/, 'is no name of a header'),
+  value: text(8_192)
+    .regex(/^[\t\x20-\x7e]*$/, 'holds characters that no header has')
+    .optional(),
+  valueRef: secretRef.optional(),
+});
+
+const doing = z.strictObject({
+  'driver.invoke': z
+    .strictObject({
+      plugin: z.string(),
+      manifestSha256: sha256,
+      method: z.string(),
+      input: z.string().default(''),
+      harmless: z.boolean().default(false),
+    })
+    .optional(),
+  'site.httpProxy': z
+    .strictObject({
+      method: z.enum(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']),
+      url: template,
+      headers: z.array(header).max(32).default([]),
+      body: z.string().default(''),
+      pinSha256: z.union([sha256, z.literal('')]).default(''),
+      expect: z.array(z.int().min(100).max(599)).max(16).default([]),
+    })
+    .optional(),
+  'service.restart': z
+    .strictObject({ unit: z.string().regex(/^[A-Za-z0-9_@:][A-Za-z0-9_.@:\\-]{0,254}$/, 'is no name of a systemd unit') })
+    .optional(),
+  'node.reboot': z.strictObject({ reason: filled(500) }).optional(),
+});
+
 const profile = z.strictObject({
   name: word,
   description: text(500).default(''),
@@ -122,7 +162,11 @@ const profile = z.strictObject({
   deploy,
   start: start.prefault({}),
   steps: z
-    .array(z.strictObject({ name: word, after: word, sends: z.array(z.string()).max(16).optional() }))
+    .array(
+      stepFields
+        .extend({ within: duration(second, 6 * hour).optional(), do: doing })
+        .transform(({ within: withinMs, ...rest }) => ({ ...rest, ...(withinMs === undefined ? {} : { withinMs }) })),
+    )
     .max(16)
     .default([]),
 });
@@ -181,7 +225,7 @@ const parsedForm = z.strictObject({
     networkConfig: text(65_536),
   }),
   start: z.strictObject({ by: z.enum(['kexec', 'reboot']), joinWithinMs: ms(6 * hour), kernelArgs: text(1_024) }),
-  steps: z.array(z.strictObject({ name: word, after: word, sends: z.array(z.string()).max(16).optional() })).max(16),
+  steps: z.array(stepFields.extend({ withinMs: ms(6 * hour).optional(), do: doing })).max(16),
 });
 
 /**

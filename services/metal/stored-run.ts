@@ -4,11 +4,13 @@ import { runPrefix } from '../../domain/metal/acts.ts';
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { PlannedAction } from '../../domain/metal/plan.ts';
 import { type Profile, profileCommandKinds } from '../../domain/metal/profile.ts';
+import { isStepKind, ownStepsOf } from '../../domain/metal/profile-steps.ts';
 import type { Remains, RunKind } from '../../domain/metal/run-ends.ts';
-import { stepsOf } from '../../domain/metal/steps.ts';
+import { runSteps, stepsOf } from '../../domain/metal/steps.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import { unknownRun } from './refusals.ts';
 import { metalBatchScope, type PlannedTarget, plannedLeaves } from './scope.ts';
+import { stepLeaves } from './step-payloads.ts';
 import type { BmcView, PlannedStep, RunPlan, RunState, RunSummary, ScopeLeafInput } from './types.ts';
 
 /** The column `plan`: JSON. */
@@ -103,10 +105,16 @@ export const targetOf = ({ id, machineId, plan, profile }: StoredRun): PlannedTa
 });
 
 export const plannedSteps = (kind: RunKind, profile: Profile | null): PlannedStep[] =>
-  stepsOf[kind].map(({ name, sends, deadlineMs, destroys = false }) => ({ name, sends, deadlineMs: deadlineMs(profile), destroys }));
+  runSteps(kind, profile).map(({ name, sends, deadlineMs, destroys = false }) => ({
+    name,
+    sends,
+    deadlineMs: deadlineMs(profile),
+    destroys,
+  }));
 
 /**
- * Every leaf of the run (BAT-030, BAT-035): what its steps have declared, the planned actions bound to their bytes, nothing else. Made of
+ * Every leaf of the run (BAT-030, BAT-035): what its steps have declared, the planned actions and the
+ * profile's own steps bound to their bytes, nothing else. Made of
  * the plan and of the site's agents as they are now: a batch is made once, right behind the plan.
  *
  * @throws as metalBatchScope
@@ -114,9 +122,12 @@ export const plannedSteps = (kind: RunKind, profile: Profile | null): PlannedSte
 export async function leavesOfStored(tx: Executor, run: StoredRun): Promise<ScopeLeafInput[]> {
   const { kind, machineId, profile, plan } = run;
   const planned = new Set<string>(plan.actions.map((action) => action.kind));
-  const kinds = profileCommandKinds(kind === 'provision' ? profile : null, stepsOf[kind]).filter((one) => !planned.has(one));
+  const kinds = profileCommandKinds(kind === 'provision' ? profile : null, stepsOf[kind]).filter(
+    (one) => !planned.has(one) && !isStepKind(one),
+  );
   const open = await metalBatchScope(tx, commandKinds, [machineId], kinds);
-  return [...open, ...plannedLeaves(targetOf(run), plan.actions, plan.agents)];
+  const own = kind === 'provision' ? stepLeaves({ machineId, runId: run.id }, ownStepsOf(profile)) : [];
+  return [...open, ...plannedLeaves(targetOf(run), plan.actions, plan.agents), ...own];
 }
 
 export async function planOf(tx: Executor, run: StoredRun, existing: boolean): Promise<RunPlan> {

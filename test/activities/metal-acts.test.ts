@@ -7,13 +7,25 @@ import { MockActivityEnvironment } from '@temporalio/testing';
 import { DefaultLogger } from '@temporalio/worker';
 import { type ActEnd, type ActInput, createMetalSigningActivities } from '../../activities/metal-signing.ts';
 import { type ActName, acts, silentForMs } from '../../domain/metal/acts.ts';
+import { ownStepsOf, type ProfileStep } from '../../domain/metal/profile-steps.ts';
 import { day, minute } from '../../domain/time.ts';
 import { site } from '../../proto/index.ts';
+import { invokeStep, requestStep } from '../domain/metal/profiles.ts';
 import { testProfile } from '../workflows/metal-rows.ts';
 import { MetalWorld } from '../workflows/metal-world.ts';
 
 const quiet = { logger: new DefaultLogger('ERROR') };
-const actsOn = (who: 'site' | 'ramdisk'): ActName[] => (Object.keys(acts) as ActName[]).filter((act) => acts[act].on === who);
+/** One of a profile's own steps for each act that is of one. */
+const everyOwnStep: readonly ProfileStep[] = [
+  invokeStep({ name: 'ask-ramdisk' }, { harmless: true }),
+  invokeStep({ name: 'invoke-ramdisk' }),
+  invokeStep({ name: 'ask-node', after: 'provisioned-join' }, { harmless: true }),
+  invokeStep({ name: 'invoke-node', after: 'provisioned-join' }),
+  requestStep(),
+  requestStep({ name: 'restart', sends: [], do: { 'service.restart': { unit: 'a.service' } } }),
+  requestStep({ name: 'reboot', sends: ['node.reboot'], do: { 'node.reboot': { reason: 'firmware' } } }),
+];
+const actsOn = (who: 'site' | 'ramdisk' | 'node'): ActName[] => (Object.keys(acts) as ActName[]).filter((act) => acts[act].on === who);
 /** The order to start is proven by who joins, and is not waited for. */
 const heardOnRamdisk = actsOn('ramdisk').filter((act) => act !== 'start');
 
@@ -31,7 +43,7 @@ async function begun(kind: 'provision' | 'rotate-bmc' = 'provision'): Promise<Se
   let now = Date.now();
   world.now = () => now;
   const workflowId = `machine/m1/${kind}`;
-  const profile = kind === 'provision' ? { ...testProfile() } : null;
+  const profile = kind === 'provision' ? { ...testProfile({ steps: everyOwnStep }) } : null;
   const { runId } = await world.runs.plan({ machineId: 'm1', kind, profile, workflowId, workflowRunId: 'w1', actor: 'ann', reason: 'x' });
   await world.keys.openBootEntry({ runId, attempt: 1, expiresAt: now + day });
   const run = world.runsById.get(runId);
@@ -57,7 +69,8 @@ async function begun(kind: 'provision' | 'rotate-bmc' = 'provision'): Promise<Se
     commandOf: (act, n) => `${workflowId}/${runId}/${act}.${n}`,
     passes: (ms) => void (now += ms),
     async attempt(act, over = {}) {
-      const ordinal = act === 'power-off' ? 4 : 1;
+      const own = ownStepsOf({ steps: everyOwnStep }).find((step) => step.act === act)?.ordinal;
+      const ordinal = own ?? (act === 'power-off' ? 4 : 1);
       const input: ActInput = { runId, act, n: 1, first: 1, ordinal, records: [], patienceMs: minute, ...over };
       try {
         return await new MockActivityEnvironment(undefined, quiet).run<[ActInput], ActEnd, typeof actOnMachine>(actOnMachine, input);
@@ -98,6 +111,36 @@ describe('an attempt of a run’s command', () => {
       assert.ok(end !== 'waits');
       assert.deepEqual([end.state, end.reason], ['silent', 'ramdisk-silent']);
     });
+
+  for (const act of actsOn('node'))
+    it(`BAT-036 ${act} waits for the system alone, which has joined and is connected; without one it is not sent`, async () => {
+      const { world, attempt, passes } = await begun();
+      assert.deepEqual(await attempt(act), { state: 'unsent', error: 'the system of m1 is not connected', reason: 'no-system' });
+      Object.assign(world.machine(), { role: 'node', generation: 3 });
+      assert.equal(await attempt(act), 'waits');
+      passes(day);
+      world.seen.set('m1', world.now() - silentForMs.node);
+      assert.equal(await attempt(act), 'waits');
+      passes(1);
+      const end = await attempt(act);
+      assert.ok(end !== 'waits');
+      assert.deepEqual([end.state, end.reason], ['silent', 'system-silent']);
+    });
+
+  it('BAT-036 what a step may destroy goes into the batch of the run, what does no harm does not; a call of a step that is none sends nothing', async () => {
+    const { world, attempt, commandOf } = await begun();
+    await world.runs.createBatch([...world.runsById.keys()][0] ?? '');
+    for (const act of ['ask-ramdisk', 'invoke-ramdisk', 'request'] as const) assert.equal(await attempt(act), 'waits');
+    const batchOf = (act: ActName) => world.stored.get(commandOf(act, 1))?.batchId;
+    assert.equal(batchOf('ask-ramdisk'), undefined);
+    assert.match(batchOf('invoke-ramdisk') ?? '', /^b-/);
+    assert.match(batchOf('request') ?? '', /^b-/);
+    for (const ordinal of [1, 99]) {
+      const end = await attempt('invoke-node', { ordinal });
+      assert.ok(end !== 'waits');
+      assert.equal(end.state, 'unsent');
+    }
+  });
 
   for (const begins of [false, true])
     for (const act of actsOn('site'))

@@ -1,8 +1,9 @@
 /** What a wait writes while it looks at the same thing again and again. */
 import assert from 'node:assert/strict';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { type Looking, observations } from '../../activities/metal-observations.ts';
+import { observations } from '../../activities/metal-observations.ts';
 import type { MetalControlPorts } from '../../activities/metal-ports.ts';
+import type { Looking } from '../../activities/metal-seen.ts';
 import { site } from '../../proto/index.ts';
 
 const observedAt = 1_700_000_000_000;

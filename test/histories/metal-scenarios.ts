@@ -2,11 +2,14 @@
  * The kept runs on machines: each kind to its end, and what operators do to them. All of them on a site in memory, with its own workers, as
  * a run's batch is decided there.
  */
+import { create, toBinary } from '@bufbuild/protobuf';
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import { ControlError } from '../../domain/errors.ts';
+import { site } from '../../proto/index.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
 import * as fleet from '../../workflows/reimage-fleet/messages.ts';
 import * as machine from '../../workflows/shared/machine-messages.ts';
+import { invokeStep, requestStep } from '../domain/metal/profiles.ts';
 import { startRun, untilRun, words } from '../workflows/metal-rig.ts';
 import { testProfile } from '../workflows/metal-rows.ts';
 import type { MetalWorld } from '../workflows/metal-world.ts';
@@ -49,6 +52,16 @@ export const metalScenarios: Readonly<Record<string, (stage: MetalStage) => Prom
     await untilRun(handle, ({ phase }) => phase === 'waiting-approvals');
     metal.approval.state = 'approved';
     return handle;
+  },
+  'machine-provisioned-with-steps-of-its-profile': ({ skipping, metal }) => {
+    const unready = toBinary(site.SiteHttpProxyResultSchema, create(site.SiteHttpProxyResultSchema, { status: 503 }));
+    metal.reply.set('request', (n) => (n === 1 ? { result: unready } : {}));
+    const steps = [
+      invokeStep(),
+      requestStep({ name: 'poll' }, { method: 'GET', body: '' }),
+      requestStep({ name: 'restart', sends: [], do: { 'service.restart': { unit: 'a.service' } } }),
+    ];
+    return startRun(skipping, 'provision', { over: { profile: testProfile({ steps }) } });
   },
   'machine-provision-overridden-and-bad-signals': async ({ client, metal }) => {
     metal.before = (call) => {

@@ -16,6 +16,7 @@ import {
   type RunResult,
   runPhases,
 } from '../../workflows/shared/machine-messages.ts';
+import { invokeStep } from '../domain/metal/profiles.ts';
 import { sharedTemporal, type TestTemporal, useWorkflows } from '../harness/temporal.ts';
 import { type RunHandle, runMetalWorkers, startRun, untilRun, words } from './metal-rig.ts';
 import { testProfile } from './metal-rows.ts';
@@ -45,6 +46,7 @@ const states = {
   deploying: { kind: 'provision', holds: 'deploy', left: ['clean', 'dirty'] },
   'starting-system': { kind: 'provision', holds: 'clean-up', left: ['dirty'] },
   'waiting-node': { kind: 'provision', left: ['dirty'] },
+  'running-steps': { kind: 'provision', holds: 'invoke-ramdisk', left: ['untouched', 'dirty'] },
   'powering-off': { kind: 'retire', holds: 'power-off', left: ['clean'] },
 } as const satisfies Partial<Record<RunPhase, StateRow>>;
 
@@ -110,7 +112,8 @@ describe('a run in each of its states', function () {
 
   const begin = async (machineId: string, kind: RunKind): Promise<RunHandle> => {
     addMachine(machineId, kind);
-    const over = kind === 'provision' || kind === 'retire' ? { profile: patient } : {};
+    const steps = stateOf(machineId) === 'running-steps' ? [invokeStep()] : [];
+    const over = kind === 'provision' || kind === 'retire' ? { profile: { ...patient, steps } } : {};
     const run = await startRun(temporal.client, kind, { machineId, over });
     handles.push(run);
     return run;

@@ -4,7 +4,16 @@ import type { BootEntry, FinishRunInput, PlannedRun, PlanRunInput, RunFacts } fr
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { Profile } from '../../domain/metal/profile.ts';
 import type { Remains } from '../../domain/metal/run-ends.ts';
-import { DeployImageResultSchema, DiagDcgmReportSchema, DiagDisksReportSchema, DiskWipeResultSchema, site } from '../../proto/index.ts';
+import {
+  DeployImageResultSchema,
+  DiagDcgmReportSchema,
+  DiagDisksReportSchema,
+  DiskWipeResultSchema,
+  driver,
+  NodeRebootResultSchema,
+  ServiceRestartResultSchema,
+  site,
+} from '../../proto/index.ts';
 
 export interface Run {
   readonly plan: PlannedRun;
@@ -69,6 +78,10 @@ export function resultOf(
     'boot.cleanUp': () => packed(site.BootCleanUpResultSchema, { removed: 1, scriptsServed, lastSeenAtMs: observedAtMs }),
     'diag.disks': () => packed(DiagDisksReportSchema, { disks: [{ name: 'sda', serial: 'D1' }] }),
     'diag.dcgm': () => packed(DiagDcgmReportSchema, { ran: true }),
+    'driver.invoke': () => packed(driver.DriverInvokeResultSchema, { output: Buffer.from('ok') }),
+    'site.httpProxy': () => packed(site.SiteHttpProxyResultSchema, { status: 200 }),
+    'service.restart': () => packed(ServiceRestartResultSchema, { activeState: 'active' }),
+    'node.reboot': () => packed(NodeRebootResultSchema, { bootIdBefore: 'a', bootIdAfter: 'b' }),
     'disk.wipe': () => packed(DiskWipeResultSchema, { evidence: { body: new TextEncoder().encode(`erase ${machine.generation}`) } }),
     'deploy.image': () => packed(DeployImageResultSchema, { evidence: { body: new TextEncoder().encode('deploy') } }),
   };

@@ -25,8 +25,9 @@ import { ControlError } from '../../domain/errors.ts';
 import { type MachineState, moveMachine } from '../../domain/metal/life-cycle.ts';
 import { powerPlan } from '../../domain/metal/plan.ts';
 import type { Profile } from '../../domain/metal/profile.ts';
+import { ownStepsOf } from '../../domain/metal/profile-steps.ts';
 import { claimOf, type DestructiveFact, endMove, type Remains, remainsOf } from '../../domain/metal/run-ends.ts';
-import { stepsOf } from '../../domain/metal/steps.ts';
+import { runSteps } from '../../domain/metal/steps.ts';
 import { protocolRegistry, site } from '../../proto/index.ts';
 import { factsOf, type Machine, type Run, resultOf } from './metal-rows.ts';
 
@@ -202,7 +203,9 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
   #remains(runId: string): Remains {
     const run = this.#run(runId);
     const destructive = [...this.stored.values()].filter(
-      ({ id, kind }) => id.includes(`/${runId}/`) && ['disk.wipe', 'deploy.image', 'boot.kexec'].includes(kind),
+      ({ id, kind }) =>
+        id.includes(`/${runId}/`) &&
+        (['disk.wipe', 'deploy.image', 'boot.kexec'].includes(kind) || (kind === 'driver.invoke' && !actOfId(id).startsWith('ask-'))),
     );
     return remainsOf(
       destructive.map(
@@ -297,6 +300,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     if (to === null)
       throw new ControlError('INVALID_STATE', `machine ${input.machineId} is ${machine.state}`, { details: { reason: 'machine-state' } });
     const { machineId, kind } = input;
+    const own = kind === 'provision' ? ownStepsOf(profile) : [];
     const plan: PlannedRun = {
       runId,
       machineId,
@@ -304,8 +308,21 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       siteId: 's1',
       rack: 'r1',
       bmc: '10.0.0.1',
-      steps: stepsOf[kind].map(({ name, deadlineMs }) => ({ name, deadlineMs: deadlineMs(profile) })),
+      steps: runSteps(kind, profile).map(({ name, deadlineMs }) => ({ name, deadlineMs: deadlineMs(profile) })),
       actions: powerPlan(kind, profile?.boot ?? {}),
+      ...(own.length === 0
+        ? {}
+        : {
+            ownSteps: own.map(({ ordinal, name, after, kind: sends, act, on, repeats }) => ({
+              ordinal,
+              name,
+              after,
+              kind: sends,
+              act,
+              on,
+              repeats,
+            })),
+          }),
       startBy: profile?.start.by ?? null,
       diagnosesGpus: profile?.diagnose.dcgm !== undefined,
       bootTimeMs: profile?.boot.bootTimeMs ?? 600_000,

@@ -128,12 +128,13 @@ const isProof = (what: ObservationName | ProofName): what is ProofName => what =
 
 /** @param forMs from the first look on */
 export async function look(line: Line, what: ObservationName | ProofName, forMs: number): Promise<Observed> {
+  const { ordinal } = line.run.scope.step ?? {};
   const { run } = line;
   const options = { summary: `${run.scope.saying} (${run.input.machineId})` };
   const input = { runId: run.runId, sent: { ...run.sent }, records: run.takeUnwritten(), patienceMs: forMs };
   const seen: unknown = isProof(what)
     ? await proveMachine.executeWithOptions(options, [{ ...input, what }])
-    : await observeMachine.executeWithOptions(options, [{ ...input, what }]);
+    : await observeMachine.executeWithOptions(options, [{ ...input, what, ...(ordinal === undefined ? {} : { ordinal }) }]);
   const { kind, detail, reason } = isRecord(seen) ? seen : {};
   const text = typeof detail === 'string' ? clip(detail, 600) : '';
   if (kind === 'reached' || kind === 'late') return { kind, detail: text };

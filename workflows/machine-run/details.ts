@@ -16,6 +16,7 @@ const texts: Readonly<Record<RunPhase, string>> = Object.freeze({
   deploying: 'writing the image',
   'starting-system': 'starting the system that was written',
   'waiting-node': 'waiting for the system to join',
+  'running-steps': 'doing what the profile says beside what every run does',
   'powering-off': 'turning the machine off',
   held: 'a step has failed; whoever has looked may say that it is done',
   'going-back': 'taking back what can be taken back',

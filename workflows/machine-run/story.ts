@@ -16,6 +16,7 @@ import type { MachineRunInput, RunResult } from '../shared/machine-messages.ts';
 import { isRecord } from '../shared/shape.ts';
 import { installRunHandlers } from './handlers.ts';
 import { enterPhase, interruptible, type Line, RunStopped, show } from './line.ts';
+import { stepsFor } from './own-steps.ts';
 import { MachineRun, StepScope } from './state.ts';
 import type { Story } from './table.ts';
 import { takeStep } from './take-step.ts';
@@ -38,7 +39,7 @@ export async function runMachine(story: Story, read: () => RunInput): Promise<Ru
     // Words that came while it was planned count before anything is sent.
     await condition(allHandlersFinished);
     await approve(line);
-    for (const step of story.steps) if (line.run.has(step.name)) await takeStep(line, step);
+    for (const step of stepsFor(story, line.run)) if (line.run.has(step.name)) await takeStep(line, step);
     return await finish(line);
   } catch (error) {
     return CancellationScope.nonCancellable(() => stop(line, error));

@@ -49,6 +49,10 @@ export interface StoryStep {
   readonly observe?: ObservationName | ProofName;
   /** How long the observation waits; default: the step's deadline. */
   readonly patienceMs?: (run: MachineRun) => number;
+  /** Of a profile's own step: its place in the profile. */
+  readonly ordinal?: number;
+  /** Sent and looked at again until it is reached or its time is over; only for what does no harm. */
+  readonly repeats?: true;
   /** Once, when nothing was observed in time. */
   readonly secondChance?: SecondChance;
   /** Of a step that was not seen to be reached in time, where nothing explains it. */

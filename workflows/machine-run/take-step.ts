@@ -1,8 +1,8 @@
 /** How a run takes one step of its table: act, see, a second chance, a hold; cut short by an operator's word at any point. */
-import { condition, proxyActivities } from '@temporalio/workflow';
+import { condition, proxyActivities, sleep } from '@temporalio/workflow';
 import type { MetalControlActivities, Observed } from '../../activities/metal-control.ts';
 import type { MetalSigningActivities } from '../../activities/metal-signing.ts';
-import { hour, minute } from '../../domain/time.ts';
+import { hour, minute, second } from '../../domain/time.ts';
 import { onControl, onSigning } from '../shared/activity-options.ts';
 import { findRefusal } from '../shared/failures.ts';
 import { bad, look, type StepOutcome, sendAll } from './commands.ts';
@@ -87,6 +87,7 @@ async function fail(line: Line, step: StoryStep, { reason, detail }: Extract<Ste
 
 async function work(line: Line, step: StoryStep, again: boolean): Promise<StepOutcome> {
   const { run } = line;
+  if (step.repeats === true) return untilReached(line, step);
   if (!again) {
     const sent = await sendAll(line, step.acts?.(run) ?? []);
     if (!sent.ok) return sent;
@@ -96,6 +97,28 @@ async function work(line: Line, step: StoryStep, again: boolean): Promise<StepOu
   const first = await look(line, step.observe, patienceOf(line, step));
   if (!mayTryAgain(first) || step.secondChance === undefined || again) return outcomeOf(line, step, first);
   return secondChance(line, step, { chance: step.secondChance, first });
+}
+
+/** Not more often than this, however long its time is: each is a handful of events. */
+const mostRepeats = 40;
+const leastPauseMs = 30 * second;
+
+/** Such as a service that comes up: asked until it says what is waited for, or the step's time is over. */
+async function untilReached(line: Line, step: StoryStep): Promise<StepOutcome> {
+  const { run } = line;
+  const { deadline, since } = run.scope;
+  const untilMs = deadline ?? since + hour;
+  const pauseMs = Math.max(leastPauseMs, Math.ceil((untilMs - since) / mostRepeats));
+  for (;;) {
+    const sent = await sendAll(line, step.acts?.(run) ?? []);
+    const outcome = sent.ok && step.observe !== undefined ? await outcomeOf(line, step, await look(line, step.observe, minute)) : sent;
+    if (outcome.ok || final.has(outcome.reason) || Date.now() + pauseMs > untilMs) return outcome;
+    run.note(step.name, 'failed', { detail: `${outcome.reason}: ${outcome.detail}`, now: Date.now() });
+    await sleep(pauseMs, { summary: `before ${step.name} looks again` });
+    run.scope.attempt += 1;
+    run.note(step.name, 'started', { now: Date.now() });
+    show(line);
+  }
 }
 
 /** What is late, and a start that failed at once, may go another way. */

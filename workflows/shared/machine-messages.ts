@@ -25,6 +25,7 @@ export const runPhases = Object.freeze([
   'deploying',
   'starting-system',
   'waiting-node',
+  'running-steps',
   'powering-off',
   'held',
   'going-back',

@@ -1,5 +1,6 @@
 import { Argument, Command } from 'commander';
 import { profileCommandKinds } from '../../../domain/metal/profile.ts';
+import { ownStepsOf, undeclaredSteps } from '../../../domain/metal/profile-steps.ts';
 import { stepsOf } from '../../../domain/metal/steps.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { facts } from '../../format.ts';
@@ -27,6 +28,8 @@ export async function profileValidateRun({ path, json }: ProfileValidateOptions,
   const kinds = profileCommandKinds(profile, stepsOf.provision);
   if (json) return writeJson(io, { profile, kinds });
   const { image } = profile.deploy;
+  for (const { name, kind } of undeclaredSteps(profile))
+    io.err(`step ${name} sends ${kind} and does not declare it (sends: [${kind}]): it is in no batch, and will be refused when it is sent`);
   io.out(
     facts([
       ['profile', `${profile.name}${profile.description === '' ? '' : `: ${profile.description}`}`],
@@ -37,6 +40,7 @@ export async function profileValidateRun({ path, json }: ProfileValidateOptions,
       ['wipes', profile.wipe.keep.length === 0 ? 'every disk' : `every disk but those that ${profile.wipe.keep.length} rule(s) keep`],
       ['writes', `${image.url} (${image.format}${image.compression === 'none' ? '' : `, ${image.compression}`})`],
       ['starts', profile.start.by],
+      ...ownStepsOf(profile).map(({ name, after, kind }): [string, string] => ['step', `${name}, behind ${after}: ${kind}`]),
       ['sends', kinds.join(', ')],
     ]),
   );

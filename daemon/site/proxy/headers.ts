@@ -1,33 +1,13 @@
 /** The headers of a relayed request and of its answer: what may go out, what may come back. */
+import { headersOfConnection, isHeaderOfConnection, isSecretHeader, secretHeaders } from '../../../domain/commands/proxy-headers.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import type { site } from '../../../proto/index.ts';
 import type { SecretBinding, SecretPort } from '../../secrets/port.ts';
 
-/** Of the connection, not of the request: ours to say. Two readers that disagree about them read two requests. */
-const ofConnection = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'host',
-  'http2-settings',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'via',
-]);
-
-/** A value of these is a secret: it stands in a command by reference or not at all (SEC-001). */
-const secretNames = new Set(['authorization', 'cookie', 'x-auth-token', 'x-api-key', 'api-key', 'x-api-token']);
-
 /** Cookies and authentication of the answer are nobody's but the server's and ours. */
 const notReturned = new Set([
-  ...ofConnection,
-  ...secretNames,
+  ...headersOfConnection,
+  ...secretHeaders,
   'authentication-info',
   'proxy-authentication-info',
   'set-cookie',
@@ -60,9 +40,9 @@ const isToken = (name: string): boolean => name.length <= bounds.nameLength && /
 const headerRules: readonly (readonly [(header: Header, place: Place) => boolean, string])[] = [
   [({ name }) => !isToken(name), 'has a name that no header has'],
   [(_header, { isFirst }) => !isFirst, 'stands twice'],
-  [({ name }) => ofConnection.has(name.toLowerCase()), 'is of the connection, which is not the command’s to make'],
+  [({ name }) => isHeaderOfConnection(name), 'is of the connection, which is not the command’s to make'],
   [({ value, valueRef }) => value !== '' && valueRef !== '', 'has a value and a reference; it takes one of them'],
-  [({ name, valueRef }) => valueRef === '' && secretNames.has(name.toLowerCase()), 'holds a secret, which a command names by value_ref'],
+  [({ name, valueRef }) => valueRef === '' && isSecretHeader(name), 'holds a secret, which a command names by value_ref'],
   [({ valueRef }, { isPlain }) => valueRef !== '' && isPlain, 'is a secret, which is not sent without TLS'],
   [({ value }) => !isValue(value), 'has a value that no header has'],
 ];

@@ -9,7 +9,6 @@ import { machineListRun } from '../../../cli/commands/machine/list.ts';
 import { machineBeginRun } from '../../../cli/commands/machine/runs.ts';
 import { machineShowRun } from '../../../cli/commands/machine/show.ts';
 import { machineSayRun } from '../../../cli/commands/machine/steer.ts';
-import { profileValidateRun } from '../../../cli/commands/profile/validate.ts';
 import { siteListRun, siteShowRun } from '../../../cli/commands/site/sites.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import { aMachine, aMetalRun, aWipedMachine } from '../../api/machine-support.ts';
@@ -334,32 +333,6 @@ agent      none: its machines can be reached by nobody
 machines   -
 open runs  0
 `,
-    );
-  });
-
-  it('BAT-035 profile validate says what a run would send, and of a bad file everything at once', async () => {
-    const { io, ports } = set();
-    await profileValidateRun({ json: false, path: file('worker.yaml', profileYaml) }, ports);
-    assert.equal(
-      io.stdout(),
-      `profile  gpu-worker: a worker with eight GPUs
-boots    vmlinuz, initramfs.gz, after a shutdown where a system runs
-wipes    every disk
-writes   https://images.example/gpu-worker.raw.zst (raw, zstd)
-starts   kexec
-sends    boot.prepareRamdisk, bmc.boot, bmc.power, diag.disks, disk.wipe, deploy.image, boot.kexec, boot.cleanUp
-`,
-    );
-    const bad = profileYaml
-      .replace(/sha256: c+/, 'sha256: abc')
-      .replace('url: https', 'url: ftp')
-      .replace('pick: smallest', 'pick: first');
-    await assert.rejects(
-      profileValidateRun({ json: false, path: file('bad.yaml', bad) }, ports),
-      refusal(
-        'INVALID_INPUT',
-        /bad\.yaml cannot be used:\nline 10, deploy\.image\.url: .*\nline 11, deploy\.image\.sha256: .*\nline 14, deploy\.pick: /,
-      ),
     );
   });
 

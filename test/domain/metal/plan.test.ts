@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
 import { actionsFor, powerPlan } from '../../../domain/metal/plan.ts';
 import { networkBoots, problemsOfProfile, profileCommandKinds, worstBootCycleMs } from '../../../domain/metal/profile.ts';
-import { provisionStepNames, stepsOf } from '../../../domain/metal/steps.ts';
+import { ownStepsOf, type ProfileStep, undeclaredSteps } from '../../../domain/metal/profile-steps.ts';
+import { provisionStepNames, runSteps, stepsOf } from '../../../domain/metal/steps.ts';
 import { minute } from '../../../domain/time.ts';
-import { goodProfile } from './profiles.ts';
+import { goodProfile, invokeStep, requestStep } from './profiles.ts';
+
+const problemsOf = (steps: readonly ProfileStep[]): string[] =>
+  problemsOfProfile(goodProfile({ steps }), provisionStepNames).map(({ path, message }) => `${path.join('.')}: ${message}`);
 
 const powers = (graceful: boolean) =>
   powerPlan('provision', { graceful }).flatMap((one) => (one.kind === 'bmc.power' ? [`${one.ordinal} ${one.action}`] : []));
@@ -58,25 +62,144 @@ describe('profile', () => {
   });
 
   it('BAT-036 a profile’s own step adds what it declares, and BAT-037 nothing when it declares nothing', () => {
-    const withStep = (sends?: string[]) =>
-      goodProfile({ steps: [{ name: 'talos', after: 'provisioned-join', ...(sends === undefined ? {} : { sends }) }] });
+    const withStep = (sends?: string[]) => goodProfile({ steps: [requestStep({ sends })] });
     assert.ok(profileCommandKinds(withStep(['site.httpProxy']), stepsOf.provision).includes('site.httpProxy'));
     assert.deepEqual(profileCommandKinds(withStep(), stepsOf.provision), profileCommandKinds(goodProfile(), stepsOf.provision));
   });
 
   it('names every step that cannot be, and every kind that does not exist', () => {
-    const steps = [
-      { name: 'wipe', after: 'deploy' },
-      { name: 'x', after: 'nowhere', sends: ['disk.shred'] },
-    ];
-    const problems = problemsOfProfile(goodProfile({ steps }), provisionStepNames).map(
-      ({ path, message }) => `${path.join('.')}: ${message}`,
+    const problems = problemsOf([
+      requestStep({ name: 'wipe', after: 'deploy' }),
+      requestStep({ name: 'x', after: 'nowhere', sends: ['disk.shred'] }, { body: 'x' }),
+      requestStep({ name: 'power-off', sends: ['site.httpProxy', 'node.reboot'] }, { body: 'y' }),
+      requestStep({ name: 'nothing', do: {} }),
+      requestStep({ name: 'two', do: { 'service.restart': { unit: 'a.service' }, 'node.reboot': { reason: 'x' } } }),
+    ]);
+    assert.deepEqual(
+      problems.map((one) => one.replace(/there are .*/, '…')),
+      [
+        'steps.0.name: wipe is a step already',
+        'steps.1.after: there is no step nowhere of the run; …',
+        'steps.1.sends: there is no command kind disk.shred',
+        'steps.2.name: power-off is a step already',
+        'steps.2.sends: declares node.reboot, and the step sends site.httpProxy',
+        'steps.3.do: must name one thing to do: one of driver.invoke, site.httpProxy, service.restart, node.reboot',
+        'steps.4.do: must name one thing to do: one of driver.invoke, site.httpProxy, service.restart, node.reboot',
+      ],
     );
-    assert.equal(problems.length, 4);
-    assert.equal(problems[0], "steps: no run carries out a profile's own steps: leave them out");
-    assert.equal(problems[1], 'steps.0.name: wipe is a step already');
-    assert.match(problems[2] ?? '', /^steps\.1\.after: there is no step nowhere; there are approve, /);
-    assert.equal(problems[3], 'steps.1.sends: there is no command kind disk.shred');
+  });
+
+  it('BAT-036 a step stands where somebody is who can do it: the ramdisk up to the jump, the system behind its join, the site always', () => {
+    const places = (make: (after: string) => ProfileStep) => provisionStepNames.filter((after) => problemsOf([make(after)]).length === 0);
+    const ramdisk = ['ramdisk-join', 'diagnose', 'wipe', 'deploy', 'clean-up'];
+    const inOrder = (names: readonly string[]) => provisionStepNames.filter((name) => names.includes(name));
+    assert.deepEqual(
+      places((after) => requestStep({ after })),
+      provisionStepNames,
+    );
+    assert.deepEqual(
+      places((after) => invokeStep({ after }, { harmless: true })),
+      inOrder([...ramdisk, 'provisioned-join']),
+    );
+    const ofSystem = places((after) => requestStep({ after, sends: [], do: { 'node.reboot': { reason: 'x' } } }));
+    assert.deepEqual(ofSystem, ['provisioned-join']);
+    assert.match(
+      problemsOf([invokeStep({ after: 'start' })])[0] ?? '',
+      /nobody who runs driver\.invoke is there behind start; it can stand behind ramdisk-join, /,
+    );
+    // What a wipe has proven, nothing but the image may write to.
+    assert.deepEqual(
+      places((after) => invokeStep({ after })),
+      inOrder([...ramdisk.filter((name) => name !== 'wipe'), 'provisioned-join']),
+    );
+    assert.match(problemsOf([invokeStep({ after: 'wipe' })])[0] ?? '', /would undo what the wipe proves: put it behind diagnose or deploy/);
+  });
+
+  it('BAT-038 two steps that destroy with the very same bytes are one leaf, which counts once: refused; what does no harm may be said twice', () => {
+    const twice = (step: ProfileStep) => problemsOf([step, { ...step, name: 'again' }]);
+    assert.match(twice(requestStep())[0] ?? '', /^steps\.1\.do: is byte for byte what step talos does/);
+    assert.deepEqual(twice(requestStep({}, { method: 'GET', body: '' })), []);
+    // A ramdisk's call names the run, a system's does not: other bytes.
+    assert.deepEqual(problemsOf([invokeStep({ after: 'diagnose' }), invokeStep({ name: 'again', after: 'provisioned-join' })]), []);
+  });
+
+  it('says of each step everything that is wrong with what it does', () => {
+    const [plugin, input] = ['../nic', 'x'.repeat(32 * 1024 + 1)];
+    const bad = [
+      invokeStep({}, { plugin, manifestSha256: 'AB', method: '-x', input }),
+      requestStep(
+        { name: 'get' },
+        {
+          method: 'GET',
+          body: 'x',
+          url: 'http://a/',
+          pinSha256: 'a'.repeat(64),
+          headers: [{ name: 'x', value: '1', valueRef: 'secret://x' }],
+        },
+      ),
+    ];
+    assert.deepEqual(
+      problemsOf(bad).map((one) => one.split(': ')[0]),
+      [
+        'steps.0.do.driver.invoke.plugin',
+        'steps.0.do.driver.invoke.manifestSha256',
+        'steps.0.do.driver.invoke.method',
+        'steps.0.do.driver.invoke.input',
+        'steps.1.do.site.httpProxy.body',
+        'steps.1.do.site.httpProxy.pinSha256',
+        // A value and a reference, and a secret without TLS.
+        'steps.1.do.site.httpProxy.headers',
+        'steps.1.do.site.httpProxy.headers',
+      ],
+    );
+    const headers = [
+      { name: 'Authorization', value: 'Bearer x' },
+      { name: 'host', value: 'a' },
+      { name: 'x', value: '1' },
+      { name: 'X', value: '2' },
+    ];
+    assert.deepEqual(problemsOf([requestStep({}, { headers })]), [
+      'steps.0.do.site.httpProxy.headers: Authorization holds a secret, which a profile names by valueRef',
+      "steps.0.do.site.httpProxy.headers: host is of the connection, which is not a step's to make",
+      'steps.0.do.site.httpProxy.headers: X stands twice',
+    ]);
+  });
+
+  it('BAT-035 the plan names each own step behind its place, with its time and what it declares; one that has not said so is told', () => {
+    const profile = goodProfile({
+      steps: [
+        invokeStep({ withinMs: 5 * minute }),
+        requestStep({ sends: undefined }),
+        requestStep({ name: 'poll' }, { method: 'GET', body: '' }),
+      ],
+    });
+    const planned = runSteps('provision', profile).map(({ name, sends, destroys = false }) => [name, sends, destroys]);
+    assert.deepEqual(planned.slice(4, 6), [
+      ['diagnose', ['diag.disks', 'diag.dcgm'], false],
+      ['nic', ['driver.invoke'], true],
+    ]);
+    assert.deepEqual(planned.slice(-3), [
+      ['talos', [], false],
+      ['poll', ['site.httpProxy'], false],
+      ['clean-up', ['boot.cleanUp'], false],
+    ]);
+    const times = runSteps('provision', profile).flatMap(({ name, deadlineMs }) =>
+      name === 'nic' || name === 'poll' ? [deadlineMs(profile) / minute] : [],
+    );
+    assert.deepEqual(times, [5, 2 + 15]);
+    assert.deepEqual(
+      undeclaredSteps(profile).map(({ name }) => name),
+      ['talos'],
+    );
+    assert.deepEqual(
+      ownStepsOf(profile).map(({ ordinal, act, on, harmless, repeats }) => [ordinal, act, on, harmless, repeats]),
+      [
+        [1, 'invoke-ramdisk', 'ramdisk', false, false],
+        [2, 'request', 'site', false, false],
+        [3, 'request', 'site', true, true],
+      ],
+    );
+    assert.deepEqual(runSteps('retire', profile), stepsOf.retire, 'a retirement boots the profile and does nothing of its own');
   });
 
   it('M53 keeps a disk only by name', () => {

@@ -1,5 +1,6 @@
 /** A profile for tests: complete, and good. */
 import type { Profile } from '../../../domain/metal/profile.ts';
+import type { InvokeDoing, ProfileStep, RequestDoing } from '../../../domain/metal/profile-steps.ts';
 import { hour, minute } from '../../../domain/time.ts';
 
 export const goodProfile = (changes: Partial<Profile> = {}): Profile => ({
@@ -26,5 +27,33 @@ export const goodProfile = (changes: Partial<Profile> = {}): Profile => ({
   },
   start: { by: 'kexec', joinWithinMs: 20 * minute, kernelArgs: '' },
   steps: [],
+  ...changes,
+});
+
+/** Behind the join of the system, through the site's agent: a write, which is declared. */
+export const requestStep = (changes: Partial<ProfileStep> = {}, request: Partial<RequestDoing> = {}): ProfileStep => ({
+  name: 'talos',
+  after: 'provisioned-join',
+  sends: ['site.httpProxy'],
+  do: {
+    'site.httpProxy': {
+      method: 'POST',
+      url: 'https://{machine}.example/apply',
+      headers: [],
+      body: 'run {run}',
+      pinSha256: '',
+      expect: [],
+      ...request,
+    },
+  },
+  ...changes,
+});
+
+/** Behind the diagnosis, in the ramdisk: not harmless, and declared. */
+export const invokeStep = (changes: Partial<ProfileStep> = {}, call: Partial<InvokeDoing> = {}): ProfileStep => ({
+  name: 'nic',
+  after: 'diagnose',
+  sends: ['driver.invoke'],
+  do: { 'driver.invoke': { plugin: 'nic', manifestSha256: 'e'.repeat(64), method: 'flash', input: '{machine}', harmless: false, ...call } },
   ...changes,
 });

@@ -22,7 +22,19 @@ import { useDatabase } from '../../harness/postgres.ts';
 import { publishQuorum } from '../batch-support.ts';
 import { certificatesOf } from '../identity-support.ts';
 import { certify, connect, newKey, randomBytes, refused, testBundle } from '../support.ts';
-import { addSite, availableMachine, bootRamdisk, eraseBody, evidenceContext, now, runOf, sendWipe, signBody, stateOf } from './support.ts';
+import {
+  addSite,
+  availableMachine,
+  bootRamdisk,
+  eraseBody,
+  evidenceContext,
+  now,
+  runOf,
+  sendCall,
+  sendWipe,
+  signBody,
+  stateOf,
+} from './support.ts';
 
 describe('runs of machines', () => {
   const used = useDatabase();
@@ -142,6 +154,17 @@ describe('runs of machines', () => {
     await recordEvidence(used.db, { runId: plan.runId, commandId, kind: 'erase', signed }, await evidenceContext());
     const finished = await finishRun(used.db, { runId: plan.runId, end: 'failed', ...end });
     assert.deepEqual([finished.remains, finished.machineState], ['clean', 'available']);
+  });
+
+  it('M49 a call of a plugin that may have written is dirty until a wipe is proven behind it; one that is harmless is nothing', async () => {
+    await availableMachine(used.db, 'called');
+    const plan = await planRun(used.db, runOf('called', 'provision'));
+    await bootRamdisk(used.db, plan);
+    const remains = async () => (await standingOfRun(used.db, plan.runId)).remains;
+    await sendCall(used.db, plan, 'ask-ramdisk.1');
+    assert.equal(await remains(), 'untouched');
+    await sendCall(used.db, plan, 'invoke-ramdisk.1');
+    assert.equal(await remains(), 'dirty');
   });
 
   it('H-20 a quarantine in the middle of a run stands, however the run ends', async () => {

@@ -5,15 +5,17 @@ import { defaultMaxHours } from '../../../cli/batch/review.ts';
 import { commandKinds } from '../../../domain/commands/kinds.ts';
 import type { PlannedAction } from '../../../domain/metal/plan.ts';
 import { profileCommandKinds } from '../../../domain/metal/profile.ts';
+import { ownStepsOf } from '../../../domain/metal/profile-steps.ts';
 import { stepsOf } from '../../../domain/metal/steps.ts';
 import { hour } from '../../../domain/time.ts';
 import { batchSubject, decodeProof, verifyQuorum } from '../../../pki/quorum/index.ts';
-import { BatchApprovalSchema, BatchProofSchema, DiskWipeSchema, protocolRegistry, site } from '../../../proto/index.ts';
+import { BatchApprovalSchema, BatchProofSchema, DiskWipeSchema, driver, protocolRegistry, site } from '../../../proto/index.ts';
 import { type CommandRequest, enqueueCommands } from '../../../services/command-queue.ts';
 import { createRunBatch, encodePlannedPayload, leavesOfRun, metalBatchScope, planRun } from '../../../services/metal/index.ts';
+import { encodeStepPayload } from '../../../services/metal/step-payloads.ts';
 import { plannedSteps } from '../../../services/metal/stored-run.ts';
 import type { RunPlan } from '../../../services/metal/types.ts';
-import { goodProfile } from '../../domain/metal/profiles.ts';
+import { goodProfile, invokeStep, requestStep } from '../../domain/metal/profiles.ts';
 import { useDatabase } from '../../harness/postgres.ts';
 import { approve, batchWorker, publishQuorum, twoOfThree } from '../batch-support.ts';
 import { addNode, refused, sha256, trustDomain } from '../support.ts';
@@ -27,7 +29,7 @@ describe('scopes of runs', () => {
     this.timeout(30_000);
     await publishQuorum(used.db);
     await addSite(used.db);
-    for (const id of ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8']) await availableMachine(used.db, id);
+    for (const id of ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8', 'm9', 'm10', 'm11']) await availableMachine(used.db, id);
   });
 
   const scopeOf = (nodes: readonly string[], kinds: readonly string[]) =>
@@ -247,11 +249,83 @@ describe('scopes of runs', () => {
     await assert.rejects(enqueue([wipeOf(rotation)]), refused('INVALID_STATE', /disk\.wipe is destructive/, 'batch-required'));
   });
 
-  it('a profile with a step of its own is refused before the machine is claimed: no run would carry it out', async () => {
-    const steps = [{ name: 'talos', after: 'provisioned-join', sends: ['site.httpProxy'] }];
+  it('BAT-035 BAT-036 what a profile’s own steps destroy is in the batch, bound to the very bytes that are sent; what does no harm is not', async () => {
+    const steps = [invokeStep(), requestStep(), requestStep({ name: 'poll' }, { method: 'GET', body: '' })];
+    const plan = await planRun(used.db, runOf('m11', 'provision', { profile: goodProfile({ steps }) }));
+    const without = await planRun(used.db, runOf('m9', 'provision', { profile: goodProfile() }));
+    const own = plan.leaves.filter(({ kind }) => kind === 'driver.invoke' || kind === 'site.httpProxy');
+    assert.equal(plan.leaves.length, without.leaves.length + 2);
+    assert.deepEqual(
+      own.map(({ subject, kind }) => [subject, kind]),
+      [
+        ['m11', 'driver.invoke'],
+        ['node:m11', 'site.httpProxy'],
+      ],
+    );
+    const [call, request] = own.map(({ payload }) => payload?.value ?? assert.fail('a leaf of a step is bound'));
+    const { plugin, input, harmless, runId } = fromBinary(driver.DriverInvokeSchema, call as Uint8Array);
+    assert.deepEqual([plugin, Buffer.from(input).toString(), harmless, runId], ['nic', 'm11', false, plan.runId]);
+    const { nodeId, method, url, body } = fromBinary(site.SiteHttpProxySchema, request as Uint8Array);
+    assert.deepEqual(
+      [nodeId, method, url, Buffer.from(body).toString()],
+      ['m11', 'POST', 'https://m11.example/apply', `run ${plan.runId}`],
+    );
+    assert.deepEqual(plan.steps.map(({ name }) => name).slice(-4), ['provisioned-join', 'talos', 'poll', 'clean-up']);
+
+    // In the batch the request's own bytes are taken in, and no others.
+    const batch = await createRunBatch(used.db, plan.runId, context);
+    assert.ok(batch !== null);
+    const sent = (value: Uint8Array, id: string) => ({
+      id: `${plan.workflowId}/${plan.runId}/${id}`,
+      nodeId: 'agent-a',
+      kind: 'site.httpProxy',
+      payload: toBinary(AnySchema, create(AnySchema, { typeUrl: 'type.googleapis.com/bettercompute.site.v1.SiteHttpProxy', value })),
+      deadlineMs: now + hour,
+      requestedBy: 'ada',
+      batchId: batch.batchId,
+    });
+    assert.equal((await enqueue([sent(request as Uint8Array, 'request.1')])).held.length, 1);
+    const other = toBinary(site.SiteHttpProxySchema, create(site.SiteHttpProxySchema, { nodeId, method, url, body: Buffer.from('other') }));
+    await assert.rejects(
+      enqueue([sent(other, 'request.2')]),
+      refused('INVALID_INPUT', /site\.httpProxy on node:m11 with this payload is not in the scope/, 'not-in-scope'),
+    );
+  });
+
+  it('BAT-037 a step that has not said what it sends has no leaf: its command is refused at the queue, in the batch and without one', async () => {
+    const plan = await planRun(
+      used.db,
+      runOf('m10', 'provision', { profile: goodProfile({ steps: [requestStep({ sends: undefined })] }) }),
+    );
+    assert.ok(plan.leaves.every(({ kind }) => kind !== 'site.httpProxy'));
+    const batch = await createRunBatch(used.db, plan.runId, context);
+    assert.ok(batch !== null);
+    const [step] = ownStepsOf(plan.profile);
+    assert.ok(step);
+    const command = {
+      id: `${plan.workflowId}/${plan.runId}/request.1`,
+      nodeId: 'agent-a',
+      kind: 'site.httpProxy',
+      payload: encodeStepPayload(step, plan),
+      deadlineMs: now + hour,
+      requestedBy: 'ada',
+    };
+    await assert.rejects(
+      enqueue([{ ...command, batchId: batch.batchId }]),
+      refused('INVALID_INPUT', /is not in the scope of batch/, 'not-in-scope'),
+    );
+    await assert.rejects(enqueue([command]), refused('INVALID_STATE', /site\.httpProxy is destructive/, 'batch-required'));
+  });
+
+  it('a profile whose own step cannot be is refused before the machine is claimed, with everything that is wrong', async () => {
+    const steps = [invokeStep({ after: 'start', sends: ['node.reboot'] })];
     await assert.rejects(
       planRun(used.db, runOf('m7', 'provision', { profile: goodProfile({ steps }) })),
-      refused('INVALID_INPUT', /steps: no run carries out a profile's own steps: leave them out/, 'bad-profile'),
+      refused(
+        'INVALID_INPUT',
+        /steps\[0\]\.after: nobody who runs driver\.invoke .*; steps\[0\]\.sends: declares node\.reboot/,
+        'bad-profile',
+      ),
     );
     const [row] = await used.db.query<{ state: string }>({ text: `select state from machines where id = 'm7'` });
     assert.equal(row?.state, 'available');

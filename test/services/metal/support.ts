@@ -1,13 +1,13 @@
 /** A site with agents and machines for the tests of bare metal; ramdisks with real certificates that sign real evidence. */
 import { createHash, randomBytes } from 'node:crypto';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
+import { type Any, AnySchema, anyPack } from '@bufbuild/protobuf/wkt';
 import { hour } from '../../../domain/time.ts';
 import type { Database } from '../../../drizzle/client.ts';
 import { changeIdentity, lockNode } from '../../../drizzle/queries/nodes.ts';
 import { signEnvelope } from '../../../pki/envelope/index.ts';
 import { type Certificate, signerFromPrivateKey } from '../../../pki/x509/index.ts';
-import { DeployEvidenceSchema, DiskWipeSchema, EraseEvidenceSchema, SignedSchema, site } from '../../../proto/index.ts';
+import { DeployEvidenceSchema, DiskWipeSchema, driver, EraseEvidenceSchema, SignedSchema, site } from '../../../proto/index.ts';
 import { enqueueCommands } from '../../../services/command-queue.ts';
 import { addMachine, createBootEntry, finishRun, planRun, recordInventory } from '../../../services/metal/index.ts';
 import type { BootEntry, NewMachine, PlanRunInput, RunPlan } from '../../../services/metal/types.ts';
@@ -102,9 +102,25 @@ export async function sendWipe(
   plan: RunPlan,
   { end = 'wipe.1', acked = true }: { end?: string; acked?: boolean } = {},
 ): Promise<string> {
+  const payload = anyPack(DiskWipeSchema, create(DiskWipeSchema, { runId: plan.runId }));
+  return sendAs(db, plan, { end, kind: 'disk.wipe', payload, acked });
+}
+
+/** A call of a plugin that the machine has taken. */
+export const sendCall = (db: Database, plan: RunPlan, end: 'ask-ramdisk.1' | 'invoke-ramdisk.1'): Promise<string> => {
+  const harmless = end.startsWith('ask-');
+  const payload = anyPack(driver.DriverInvokeSchema, create(driver.DriverInvokeSchema, { runId: plan.runId, harmless }));
+  return sendAs(db, plan, { end, kind: 'driver.invoke', payload, acked: true });
+};
+
+async function sendAs(
+  db: Database,
+  plan: RunPlan,
+  { end, kind, payload, acked }: { end: string; kind: string; payload: Any; acked: boolean },
+): Promise<string> {
   const id = commandIdOf(plan, end);
-  const payload = toBinary(AnySchema, anyPack(DiskWipeSchema, create(DiskWipeSchema, { runId: plan.runId })));
-  const command = { id, nodeId: plan.machineId, kind: 'disk.wipe', payload, deadlineMs: now + hour, requestedBy: 'olga' };
+  const bytes = toBinary(AnySchema, payload);
+  const command = { id, nodeId: plan.machineId, kind, payload: bytes, deadlineMs: now + hour, requestedBy: 'olga' };
   await enqueueCommands({ db, worker: await batchWorker(db), trustDomain, now, commands: [command] });
   if (acked) await db.query({ text: 'update node_commands set state = 1, acked_at = now() where id = $1' }, [id]);
   return id;

@@ -48,6 +48,85 @@ describe('profiles', () => {
     assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile))), profile, 'and come back from JSON');
   });
 
+  const withSteps = (steps: string): string => `${good}steps:\n${steps}`;
+
+  it('BAT-036 have steps of their own, with times, and what a step does not say', () => {
+    const profile = parseProfileText(
+      withSteps(`  - name: nic-firmware
+    after: diagnose
+    sends: [driver.invoke]
+    within: 20m
+    do: { driver.invoke: { plugin: nic, manifestSha256: ${sha}, method: flash, input: '{"slot":1}' } }
+  - name: up
+    after: provisioned-join
+    do: { site.httpProxy: { method: GET, url: 'https://{machine}.hel-1.example/healthz' } }
+`),
+      'debian.yaml',
+    );
+    assert.deepEqual(profile.steps, [
+      {
+        name: 'nic-firmware',
+        after: 'diagnose',
+        sends: ['driver.invoke'],
+        withinMs: 20 * minute,
+        do: { 'driver.invoke': { plugin: 'nic', manifestSha256: sha, method: 'flash', input: '{"slot":1}', harmless: false } },
+      },
+      {
+        name: 'up',
+        after: 'provisioned-join',
+        do: {
+          'site.httpProxy': {
+            method: 'GET',
+            url: 'https://{machine}.hel-1.example/healthz',
+            headers: [],
+            body: '',
+            pinSha256: '',
+            expect: [],
+          },
+        },
+      },
+    ]);
+    assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile))), profile, 'and come back from JSON');
+  });
+
+  it('BAT-036 tell of all their steps at once what is wrong with them', () => {
+    const problems = lines(
+      readProfileText(
+        withSteps(`  - name: wipe
+    after: diagnose
+    sends: [site.httpProxy]
+    do: { driver.invoke: { plugin: ../nic, manifestSha256: ${sha}, method: flash } }
+  - name: up
+    after: start
+    do: { service.restart: { unit: a.service } }
+  - name: both
+    after: provisioned-join
+    do: { node.reboot: { reason: x }, service.restart: { unit: a.service } }
+`),
+      ).problems,
+    );
+    const expected = [
+      /^15 steps\[0\]\.name: wipe is a step already/,
+      /^17 steps\[0\]\.sends: declares site\.httpProxy, and the step sends driver\.invoke/,
+      /^18 steps\[0\]\.do\.driver\.invoke\.plugin: must be the name of a plugin/,
+      /^20 steps\[1\]\.after: nobody who runs service\.restart is there behind start/,
+      /^24 steps\[2\]\.do: must name one thing to do/,
+    ];
+    assert.equal(problems.length, expected.length, problems.join('\n'));
+    for (const [at, form] of expected.entries()) assert.match(problems[at] ?? '', form);
+    const form = lines(
+      readProfileText(
+        withSteps(
+          "  - { name: x, after: diagnose, do: { site.httpProxy: { method: TRACE, url: 'ftp://{machine}/', headers: [{ name: 'a b' }] } } }\n",
+        ),
+      ).problems,
+    );
+    assert.deepEqual(
+      form.map((one) => one.split(': ')[0]?.split(' ')[1]),
+      ['steps[0].do.site.httpProxy.method', 'steps[0].do.site.httpProxy.url', 'steps[0].do.site.httpProxy.headers[0].name'],
+    );
+  });
+
   it('tell every problem at once, with its line and field', () => {
     const bad = `name: Debian 13
 boot:
