@@ -5,8 +5,9 @@
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import { connectedWithinMs } from '../../domain/session/presence.ts';
 import { valuesSharedBy } from './identities.ts';
+import { unknownMachine } from './refusals.ts';
 import { runsOf } from './run-views.ts';
-import { type Reader, type Row, seen, tenantsOf, toProgress, unknown } from './view-rows.ts';
+import { type Reader, type Row, seen, tenantsOf, toProgress } from './view-rows.ts';
 import type { MachineDetail, MachineView, SeenTenants } from './view-types.ts';
 
 const machineSelect = `
@@ -68,7 +69,7 @@ export interface OneMachine {
 /** @throws NOT_FOUND (unknown-machine), also for another tenant's */
 export async function getMachine(db: Reader, id: string, { tenants, now }: OneMachine): Promise<MachineDetail> {
   const [row] = await db.query<Row>({ text: `${machineSelect} where ${seen} and m.id = $2` }, [tenantsOf(tenants), id]);
-  if (row === undefined) throw unknown('machine', id);
+  if (row === undefined) throw unknownMachine(id);
   return {
     ...toMachine(row, now),
     systemId: row.system_id ?? '',

@@ -2,7 +2,7 @@
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import { unknownMachine } from './refusals.ts';
-import { runColumns, runSummary, type StoredRun } from './stored-run.ts';
+import { findOpenRun, runSummary } from './stored-run.ts';
 import type { BmcView, MachineView, PowerState, RunSummary } from './types.ts';
 
 export interface MachineRow extends Omit<MachineView, 'bmc' | 'run' | 'state' | 'power'> {
@@ -22,11 +22,6 @@ export const machineColumns = `m.id, m.site_id as "siteId", m.rack, n.tenant_id 
     b.profile as "bmcProfile"`;
 export const machineTables = 'machines m join nodes n on n.id = m.id left join machine_bmcs b on b.machine_id = m.id';
 
-const openRuns = {
-  name: 'machines-open-runs',
-  text: `select ${runColumns} from metal_runs r where r.machine_id = any($1::text[]) and r.state = 'open'`,
-};
-
 /** @param run the one that has it now */
 export function machineViewOf(row: MachineRow, run: RunSummary | null): MachineView {
   const { address, systemId, credentialRef, pinSha256, bmcProfile, ...machine } = row;
@@ -40,22 +35,17 @@ export function machineViewOf(row: MachineRow, run: RunSummary | null): MachineV
   return { ...machine, bmc, run };
 }
 
-async function viewsOf(db: Executor, rows: readonly MachineRow[]): Promise<MachineView[]> {
-  const runs = rows.length === 0 ? [] : await db.query<StoredRun>(openRuns, [rows.map(({ id }) => id)]);
-  const byMachine = new Map(runs.map((run) => [run.machineId, runSummary(run)]));
-  return rows.map((row) => machineViewOf(row, byMachine.get(row.id) ?? null));
-}
-
 const one = {
   name: 'machines-one',
-  text: `select ${machineColumns} from ${machineTables} where m.id = $1 and ($2::text[] is null or n.tenant_id = any($2))`,
+  text: `select ${machineColumns} from ${machineTables} where m.id = $1`,
 };
 
-/** @throws NOT_FOUND, for a stranger's machine too */
-export async function getMachine(db: Executor, machineId: string, tenants: readonly string[] | 'all' = 'all'): Promise<MachineView> {
-  const [view] = await viewsOf(db, await db.query<MachineRow>(one, [machineId, tenants === 'all' ? null : tenants]));
-  if (view === undefined) throw unknownMachine(machineId);
-  return view;
+/** @throws NOT_FOUND */
+export async function getMachine(db: Executor, machineId: string): Promise<MachineView> {
+  const [row] = await db.query<MachineRow>(one, [machineId]);
+  if (row === undefined) throw unknownMachine(machineId);
+  const run = await findOpenRun(db, machineId);
+  return machineViewOf(row, run === undefined ? null : runSummary(run));
 }
 
 const places = {

@@ -1,13 +1,11 @@
 /** What operators look at of runs: their steps, the commands they sent with what was answered, their evidence. Reads only. */
 import { commandStateName } from '../../domain/commands/states.ts';
-import { commandsBegin, isOfRun } from './stored-run.ts';
-import { type Reader, type Row, seen, tenantsOf, toProgress, unknown } from './view-rows.ts';
+import { unknownRun } from './refusals.ts';
+import { commandsBegin, isOfRun, shownRunColumns } from './stored-run.ts';
+import { type Reader, type Row, seen, tenantsOf, toProgress } from './view-rows.ts';
 import type { RunCommand, RunDetail, RunSummary, SeenTenants } from './view-types.ts';
 
-const runSelect = `
-  select r.id, r.machine_id as "machineId", r.kind, r.workflow_id as "workflowId", r.state, r.remains, r.end_reason as "endReason",
-         r.actor, r.reason, r.batch_id as "batchId", r.started_at as "startedAt", r.ended_at as "endedAt", r.ended_by as "endedBy"
-    from metal_runs r`;
+const runSelect = `select ${shownRunColumns} from metal_runs r`;
 
 export const runsOf = (db: Reader, machineId: string, limit: number): Promise<RunSummary[]> =>
   db.query<RunSummary>({ text: `${runSelect} where r.machine_id = $1 order by r.started_at desc, r.id limit $2` }, [machineId, limit]);
@@ -34,13 +32,13 @@ export const listRuns = (db: Reader, { tenants, machineId, state, limit }: RunPa
 export async function getRun(db: Reader, id: string, tenants: SeenTenants): Promise<RunDetail> {
   const [run] = await db.query<RunSummary & { siteId: string; bmc: string | null }>(
     {
-      text: `${runSelect.replace('from metal_runs r', ', m.site_id as "siteId", b.address as bmc from metal_runs r')}
+      text: `select ${shownRunColumns}, m.site_id as "siteId", b.address as bmc from metal_runs r
              join nodes n on n.id = r.machine_id join machines m on m.id = r.machine_id left join machine_bmcs b on b.machine_id = r.machine_id
              where ${seen} and r.id = $2`,
     },
     [tenantsOf(tenants), id],
   );
-  if (run === undefined) throw unknown('run', id);
+  if (run === undefined) throw unknownRun(id);
   return {
     ...run,
     bmc: run.bmc ?? '',

@@ -44,9 +44,11 @@ export interface StoredRun {
   readonly endedBy: string;
 }
 
-export const runColumns = `r.id, r.machine_id as "machineId", r.kind, r.workflow_id as "workflowId", r.workflow_run_id as "workflowRunId",
-  r.state, r.remains, r.end_reason as "endReason", r.machine_state as "machineState", r.actor, r.reason, r.profile, r.plan,
-  r.batch_id as "batchId", r.started_at as "startedAt", r.ended_at as "endedAt", r.ended_by as "endedBy"`;
+/** What operators look at of a run `r`; its plan and its profile are large. */
+export const shownRunColumns = `r.id, r.machine_id as "machineId", r.kind, r.workflow_id as "workflowId", r.state, r.remains,
+  r.end_reason as "endReason", r.actor, r.reason, r.batch_id as "batchId", r.started_at as "startedAt", r.ended_at as "endedAt",
+  r.ended_by as "endedBy"`;
+export const runColumns = `${shownRunColumns}, r.workflow_run_id as "workflowRunId", r.machine_state as "machineState", r.profile, r.plan`;
 
 const byId = { name: 'metal-run', text: `select ${runColumns} from metal_runs r where r.id = $1` };
 const byWorkflow = { name: 'metal-run-of-workflow', text: `select ${runColumns} from metal_runs r where r.workflow_run_id = $1` };

@@ -1,6 +1,5 @@
 /** What the statements of operators' views share: whose rows are seen, and how far a command is. */
 import type { CommandProgress } from '../../domain/commands/progress.ts';
-import { ControlError } from '../../domain/errors.ts';
 import type { Executor } from '../../drizzle/client.ts';
 import type { SeenTenants } from './view-types.ts';
 
@@ -12,9 +11,6 @@ export type Row = any;
 /** A condition on the node `n`; its first value is tenantsOf. */
 export const seen = '($1::text[] is null or n.tenant_id = any($1))';
 export const tenantsOf = (tenants: SeenTenants): readonly string[] | null => (tenants === 'all' ? null : tenants);
-
-export const unknown = (what: 'machine' | 'run', id: string): ControlError<'NOT_FOUND'> =>
-  new ControlError('NOT_FOUND', `no ${what} is called ${id}`, { details: { reason: `unknown-${what}`, [`${what}Id`]: id } });
 
 export const toProgress = ({ done, total, note, at, first_done: firstDone, first_at: firstAt }: Row): CommandProgress => ({
   done,

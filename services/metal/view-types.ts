@@ -2,7 +2,8 @@
 import type { CommandProgress } from '../../domain/commands/progress.ts';
 import type { CommandState } from '../../domain/commands/states.ts';
 import type { MachineState } from '../../domain/metal/life-cycle.ts';
-import type { Remains, RunKind } from '../../domain/metal/run-ends.ts';
+import type { RunKind } from '../../domain/metal/run-ends.ts';
+import type { RunSummary as KnownRun } from './types.ts';
 
 /** Whose machines are seen. */
 export type SeenTenants = readonly string[] | 'all';
@@ -68,21 +69,8 @@ export interface MachineDisk {
   readonly seenAt: number;
 }
 
-export interface RunSummary {
-  readonly id: string;
-  readonly machineId: string;
-  readonly kind: RunKind;
-  readonly workflowId: string;
-  readonly state: 'open' | 'done' | 'failed' | 'cancelled';
-  readonly remains: Remains | null;
-  readonly endReason: string;
-  readonly actor: string;
-  readonly reason: string;
-  readonly batchId: string | null;
-  readonly startedAt: number;
-  readonly endedAt: number | null;
-  readonly endedBy: string;
-}
+/** The profile is in the plan, which no list reads. */
+export type RunSummary = Omit<KnownRun, 'profileName'>;
 
 export interface RunDetail extends RunSummary {
   readonly siteId: string;
