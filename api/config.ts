@@ -8,6 +8,8 @@ import { approverEnv, readApproverFiles } from '../runtime/approver-files.ts';
 import { hostField, intervalField, parseEnv, portField, switchField } from '../runtime/config.ts';
 import { tlsIntervalMs } from '../runtime/tls-files.ts';
 import { quorumOfFiles } from '../services/approvers.ts';
+import { offeredAttestors } from '../services/join/join.ts';
+import type { AttestorName } from '../services/join/types.ts';
 import type { SecretSettings } from '../services/secrets/providers.ts';
 import { ticketIssuerField } from '../services/ticket-issuer.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
@@ -17,6 +19,18 @@ import { secretEnv, secretSettingsOf } from './secret-settings.ts';
 import { type TpmSettings, tpmEnv, tpmSettingsOf } from './tpm-trust.ts';
 
 const optional = z.string().min(1).optional();
+
+/** Which joins wait for an operator's word: names of attestors (JOIN-011), comma-separated. */
+const joinApprovalField = z
+  .string()
+  .default('')
+  .transform((text) =>
+    text
+      .split(',')
+      .map((name) => name.trim())
+      .filter((name) => name !== ''),
+  )
+  .pipe(z.array(z.enum(offeredAttestors, `must be names of attestors: ${offeredAttestors.join(', ')}`)));
 
 const schema = z.object({
   BETTER_COMPUTE_HOME: z.string().default('.better-compute'),
@@ -47,6 +61,7 @@ const schema = z.object({
   BETTER_COMPUTE_CODEC_ENDPOINT: switchField(false),
   BETTER_COMPUTE_CODEC_ACCESS: z.enum(['bearer', 'loopback'], 'must be bearer or loopback').default('bearer'),
   BETTER_COMPUTE_CODEC_ORIGINS: z.string().default(''),
+  BETTER_COMPUTE_JOIN_APPROVAL: joinApprovalField,
   BETTER_COMPUTE_TICKET_ISSUER: ticketIssuerField,
   BETTER_COMPUTE_WORKLOAD_ISSUER: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
@@ -83,6 +98,8 @@ export interface ApiConfig {
   readonly workload: WorkloadSettings | null;
   /** Where secrets come from (SEC-028). */
   readonly secrets: SecretSettings;
+  /** By which attestors a machine waits for an operator's word; none: everybody whose evidence holds is admitted. */
+  readonly joinApproval: readonly AttestorName[];
   /** Whose TPMs are of this fleet; null: nobody joins by one. */
   readonly tpm: TpmSettings | null;
   /** Who approves, as this process is told; null: it says nothing, and what is recorded stays. */
@@ -123,6 +140,7 @@ export function readApiConfig(env: NodeJS.ProcessEnv): ApiConfig {
     ticketIssuer: parsed.BETTER_COMPUTE_TICKET_ISSUER ?? null,
     workload: workloadSettingsOf(parsed),
     secrets: secretSettingsOf(parsed, env),
+    joinApproval: parsed.BETTER_COMPUTE_JOIN_APPROVAL,
     tpm: tpmSettingsOf(parsed),
     approvers: approversOf(parsed),
     oidc: oidcOf(parsed),

@@ -19,6 +19,7 @@ import { watchTlsFiles } from '../runtime/tls-files.ts';
 import { createDatabaseBundleStore } from '../services/bundle-store.ts';
 import { pkiAllocationBindingCheck } from '../services/capacity/binding-check.ts';
 import { createGatewayServices } from '../services/gateway-services.ts';
+import { askOperators } from '../services/join/approvals.ts';
 import { createSecretResolver } from '../services/secrets/providers.ts';
 import type { WorkloadIssuerSource } from '../services/workload-broker.ts';
 import { ensureWorkloadKeys, readWorkloadIssuer } from '../services/workload-keys.ts';
@@ -159,6 +160,7 @@ async function startInternal({ config, keys, db, context: { log }, observe }: In
       workload: issuerOf(config, db),
       secrets: createSecretResolver(db, config.secrets),
       tpm: config.tpm === null ? null : await openTpmTrust(config.tpm, log),
+      ...(config.joinApproval.length === 0 ? {} : { joinPolicy: askOperators(db, config.joinApproval) }),
       attestedBindings: keys.current().commandSigning === undefined ? null : pkiAllocationBindingCheck(),
       log,
       now,

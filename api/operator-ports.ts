@@ -7,6 +7,7 @@ import { encodeJoinBundle } from '../pki/enroll/index.ts';
 import { spkiPin } from '../pki/x509/index.ts';
 import type { Log } from '../runtime/log.ts';
 import { readSetLag } from '../services/approver-lag.ts';
+import { decideJoin, listJoinRequests } from '../services/join/approvals.ts';
 import * as reads from '../services/operator-reads.ts';
 import { listFailedSections } from '../services/section-faults.ts';
 import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
@@ -73,32 +74,38 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       listRotations: (limit) => reads.listRotations(db, limit),
       getEvidence: (rotationId) => reads.getEvidence(db, rotationId),
     },
-    tokens: {
-      async create(request: TokenRequest) {
-        const { trustDomain, joinEncryption, servingCa, joinSigning } = bundle();
-        const { nodeId, ...rest } = request;
-        const created = await createJoinToken({
-          db,
-          trustDomain,
-          joinEncryption: joinEncryption.spki,
-          now: now(),
-          ...rest,
-          ...(nodeId === null ? {} : { nodeId }),
-        });
-        if (gateway.url === undefined) return { ...created, join: null };
-        const join = encodeJoinBundle({
-          gateway: gateway.url,
-          ...(gateway.name === undefined ? {} : { serverName: gateway.name }),
-          servingCaPin: spkiPin(servingCa.certificate.spki),
-          joinKey: joinSigning.spki,
-          trustDomain,
-          token: created.token,
-        });
-        return { ...created, join };
-      },
+    joins: {
+      list: (page) => listJoinRequests(db, page),
+      decide: (decision) => decideJoin(db, { ...decision, now: now() }),
     },
+    tokens: tokensPort(options),
   };
 }
+
+const tokensPort = ({ db, bundle, gateway, now }: OperatorPortsOptions): OperatorPorts['tokens'] => ({
+  async create(request: TokenRequest) {
+    const { trustDomain, joinEncryption, servingCa, joinSigning } = bundle();
+    const { nodeId, ...rest } = request;
+    const created = await createJoinToken({
+      db,
+      trustDomain,
+      joinEncryption: joinEncryption.spki,
+      now: now(),
+      ...rest,
+      ...(nodeId === null ? {} : { nodeId }),
+    });
+    if (gateway.url === undefined) return { ...created, join: null };
+    const join = encodeJoinBundle({
+      gateway: gateway.url,
+      ...(gateway.name === undefined ? {} : { serverName: gateway.name }),
+      servingCaPin: spkiPin(servingCa.certificate.spki),
+      joinKey: joinSigning.spki,
+      trustDomain,
+      token: created.token,
+    });
+    return { ...created, join };
+  },
+});
 
 function workloadPort(db: Database, settings: WorkloadSettings | null): OperatorWorkload {
   const configured = (): WorkloadSettings => {

@@ -2,6 +2,7 @@
 
 import type { z } from 'zod';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
+import type { JoinDecision, JoinRequestView } from '../services/join/approvals.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { FailedSection } from '../services/section-faults.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
@@ -34,6 +35,13 @@ export interface OperatorReads {
   getSshCertificate(serial: string): Promise<SshCertificateView>;
   listRotations(limit: number): Promise<RotationView[]>;
   getEvidence(rotationId: string): Promise<{ document: Uint8Array; signature: Uint8Array }[]>;
+}
+
+/** Joins that wait for an operator's word. */
+export interface OperatorJoins {
+  list(page: { readonly state: JoinRequestView['state'] | null; readonly limit: number }): Promise<JoinRequestView[]>;
+  /** @throws NOT_FOUND; INVALID_STATE when it was decided before */
+  decide(decision: Omit<JoinDecision, 'now'>): Promise<JoinRequestView>;
 }
 
 export interface TokenRequest {
@@ -105,6 +113,7 @@ export interface OperatorWorkload {
 export interface OperatorPorts {
   readonly reads: OperatorReads;
   readonly tokens: { create(request: TokenRequest): Promise<CreatedToken> };
+  readonly joins: OperatorJoins;
   readonly workflows: OperatorWorkflows;
   readonly workload: OperatorWorkload;
   readonly batches: OperatorBatches;

@@ -140,6 +140,25 @@ export const node = z.object({
 });
 export const nodes = z.object({ nodes: z.array(node), next: z.string().nullable() });
 
+export const joinsPage = limited.extend({ state: z.enum(['waiting', 'approved', 'refused']).optional() });
+export const join = z.object({
+  id: z.string(),
+  attestor: z.string(),
+  role: z.string(),
+  nodeId: z.string().nullable().describe('null: one that will be made'),
+  siteId: z.string(),
+  csrSha256: z.string().describe('of its request; bcd join prints how it begins'),
+  hardware: z.record(z.string(), z.string()).describe('what the machine says of itself'),
+  firstAskedAt: instant,
+  lastAskedAt: instant,
+  state: z.enum(['waiting', 'approved', 'refused']),
+  decidedAt: instant.nullable(),
+  decidedBy: z.string(),
+  reason: z.string(),
+});
+export const joins = z.object({ joins: z.array(join) });
+export const joinDecision = z.strictObject({ actor, reason });
+
 export const command = z.object({
   id: z.string(),
   nodeId: z.string(),

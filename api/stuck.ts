@@ -3,6 +3,7 @@
  * from the database and from Temporal, and either may be missing without hiding the other.
  */
 import type { readSetLag } from '../services/approver-lag.ts';
+import type { JoinRequestView } from '../services/join/approvals.ts';
 import type { AbsentNode } from '../services/operator-reads.ts';
 import type { FailedSection } from '../services/section-faults.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
@@ -44,6 +45,15 @@ export const stuckSection = ({ nodeId, section, detail, generation }: FailedSect
   since: null,
   waitsFor: `section ${section} of its desired state (generation ${generation}) to be applied: ${detail === '' ? 'it failed' : detail}`,
   help: `better-compute nodes show ${nodeId}; the daemon tries again by itself once the cause is gone`,
+});
+
+/** A machine whose join waits for a person, and which still asks. */
+export const stuckJoin = ({ id, attestor, role, siteId, nodeId, firstAskedAt }: JoinRequestView): StuckItem => ({
+  kind: 'node',
+  subject: `join ${id}`,
+  since: firstAskedAt,
+  waitsFor: `an operator: ${nodeId ?? 'a new machine'} of site ${siteId} asks to join as ${role} by ${attestor}`,
+  help: `better-compute joins list, then joins approve ${id} --reason <why>, or joins refuse`,
 });
 
 /** Nodes that enforce another approver set than the published one; null when there are none. */

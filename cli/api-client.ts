@@ -12,6 +12,7 @@ type Out<S extends z.ZodType> = z.output<S>;
 export type NodeAnswer = Out<typeof schemas.node>;
 export type CommandAnswer = Out<typeof schemas.command>;
 export type StuckAnswer = Out<typeof schemas.stuck>['stuck'][number];
+export type JoinAnswer = Out<typeof schemas.join>;
 export type SecretAnswer = Out<typeof secretSchemas.secrets>['secrets'][number];
 export type TunnelRequest = z.input<typeof tunnelSchemas.openTunnel>;
 export type Started = Out<typeof schemas.started>;
@@ -27,6 +28,9 @@ export interface OperatorClient {
   createTenant(body: { id: string; actor: string }): Promise<{ id: string }>;
   listTenants(): Promise<Out<typeof batchSchemas.tenants>['tenants']>;
   deleteTenant(id: string, body: { actor: string }): Promise<Out<typeof batchSchemas.deletedTenant>>;
+  /** null: those that were decided too. */
+  listJoins(state: JoinAnswer['state'] | null): Promise<JoinAnswer[]>;
+  decideJoin(joinId: string, what: 'approve' | 'refuse', body: z.input<typeof schemas.joinDecision>): Promise<JoinAnswer>;
   setSecret(body: z.input<typeof secretSchemas.setSecret>): Promise<Out<typeof secretSchemas.setSecretAnswer>>;
   listSecrets(query: { prefix: string; after: string; limit: number }): Promise<Out<typeof secretSchemas.secrets>>;
   deleteSecret(body: z.input<typeof secretSchemas.deleteSecret>): Promise<Out<typeof secretSchemas.deletedSecret>>;
@@ -78,6 +82,9 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     createTenant: (body) => call('POST', '/v1/tenants', body),
     listTenants: async () => (await call<Out<typeof batchSchemas.tenants>>('GET', '/v1/tenants')).tenants,
     deleteTenant: (tenantId, body) => call('POST', `/v1/tenants/${id(tenantId)}/delete`, body),
+    listJoins: async (state) =>
+      (await call<{ joins: JoinAnswer[] }>('GET', `/v1/joins?${toQuery({ limit: 1_000, ...(state === null ? {} : { state }) })}`)).joins,
+    decideJoin: (joinId, what, body) => call('POST', `/v1/joins/${id(joinId)}/${what}`, body),
     setSecret: (body) => call('POST', '/v1/secrets', body),
     listSecrets: (query) => call('GET', `/v1/secrets?${toQuery(query)}`),
     deleteSecret: (body) => call('POST', '/v1/secrets/delete', body),

@@ -32,6 +32,10 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_VAULT_TOKEN_FILE: { summary: 'file with the token for it' },
   BETTER_COMPUTE_VAULT_NAMESPACE: { summary: 'its namespace, where it has several' },
   BETTER_COMPUTE_SECRET_ENV: { summary: "variables of the api's environment that env:// references may name, comma-separated" },
+  BETTER_COMPUTE_JOIN_APPROVAL: {
+    summary:
+      "attestors by which a machine waits for an operator's word before it joins, comma-separated (better-compute joins); default: none",
+  },
   BETTER_COMPUTE_TPM_INVENTORY: { summary: 'CSV of the endorsement keys whose machines may join by their TPM; without it none may' },
   BETTER_COMPUTE_TPM_ROOTS: { summary: 'PEM file of TPM manufacturers: an endorsement key then also needs a certificate of theirs' },
   BETTER_COMPUTE_DATABASE_URL: { summary: 'PostgreSQL; without it start runs an embedded one', secret: true },

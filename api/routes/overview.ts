@@ -2,40 +2,28 @@ import { minute } from '../../domain/time.ts';
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
 import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
-import { type StuckItem, stuckApproverSet, stuckCommand, stuckNode, stuckSection } from '../stuck.ts';
+import { type StuckItem, stuckApproverSet, stuckCommand, stuckJoin, stuckNode, stuckSection } from '../stuck.ts';
 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
 /** Each costs a question to Temporal. */
 const batchesLookedAt = 50;
 
-export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPorts): Route[] => [
+export const overviewRoutes = (ports: OperatorPorts): Route[] => [
   route({
     method: 'get',
     path: '/v1/stuck',
     summary: 'List what waits, since when, on whom, and which command helps',
     query: limited,
     answer: stuck,
-    handle: async ({ query: { limit } }) => {
-      const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
-      const [fromTemporal, commands, nodes, sections, setLag] = await Promise.all([
-        Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
-        reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
-        reads.listAbsentNodes(limit),
-        reads.listFailedSections(limit),
-        reads.readSetLag(),
-      ]);
-      const lagging = stuckApproverSet(setLag);
-      const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode), ...sections.map(stuckSection)];
-      return { stuck: [...fromTemporal, ...(lagging === null ? [] : [lagging]), ...found] };
-    },
+    handle: async ({ query: { limit } }) => ({ stuck: await everythingStuck(ports, limit) }),
   }),
   route({
     method: 'get',
     path: '/v1/trust',
     summary: 'Show the published trust bundle and how much of the fleet holds it',
     answer: trust,
-    handle: () => reads.getTrust(),
+    handle: () => ports.reads.getTrust(),
   }),
   route({
     method: 'get',
@@ -43,7 +31,7 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     summary: 'Read the audit trail in order',
     query: auditPage,
     answer: audit,
-    handle: async ({ query }) => ({ events: await reads.listAudit(query) }),
+    handle: async ({ query }) => ({ events: await ports.reads.listAudit(query) }),
   }),
   route({
     method: 'get',
@@ -51,7 +39,7 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     summary: 'List the rotations that left evidence, the newest first',
     query: limited,
     answer: rotations,
-    handle: async ({ query }) => ({ rotations: await reads.listRotations(query.limit) }),
+    handle: async ({ query }) => ({ rotations: await ports.reads.listRotations(query.limit) }),
   }),
   route({
     method: 'get',
@@ -59,14 +47,29 @@ export const overviewRoutes = ({ reads, workflows, auditKey, now }: OperatorPort
     summary: 'Export the signed evidence of a rotation',
     answer: evidence,
     handle: async ({ params }) => ({
-      auditKey: base64(auditKey()),
-      documents: (await reads.getEvidence(params['id'] ?? '')).map(({ document, signature }) => ({
+      auditKey: base64(ports.auditKey()),
+      documents: (await ports.reads.getEvidence(params['id'] ?? '')).map(({ document, signature }) => ({
         document: base64(document),
         signature: base64(signature),
       })),
     }),
   }),
 ];
+
+async function everythingStuck({ reads, joins, workflows, now }: OperatorPorts, limit: number): Promise<StuckItem[]> {
+  const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
+  const [fromTemporal, commands, nodes, sections, waiting, setLag] = await Promise.all([
+    Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
+    reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
+    reads.listAbsentNodes(limit),
+    reads.listFailedSections(limit),
+    joins.list({ state: 'waiting', limit }),
+    reads.readSetLag(),
+  ]);
+  const lagging = stuckApproverSet(setLag);
+  const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)];
+  return [...fromTemporal, ...(lagging === null ? [] : [lagging]), ...found, ...sections.map(stuckSection), ...waiting.map(stuckJoin)];
+}
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 

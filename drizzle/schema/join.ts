@@ -1,4 +1,4 @@
-import { pgTable, text } from 'drizzle-orm/pg-core';
+import { jsonb, pgTable, text } from 'drizzle-orm/pg-core';
 import { bytea, instantColumn, int8 } from './columns.ts';
 
 export const joinTokens = pgTable('join_tokens', {
@@ -33,4 +33,20 @@ export const tpmChallenges = pgTable('tpm_challenges', {
   expiresAt: instantColumn('expires_at').notNull(),
   usedAt: instantColumn('used_at'),
   usedGeneration: int8('used_generation'),
+});
+
+export const joinRequests = pgTable('join_requests', {
+  id: text('id').primaryKey(),
+  attestor: text('attestor').notNull(),
+  role: text('role').notNull(),
+  nodeId: text('node_id'),
+  siteId: text('site_id').notNull(),
+  csrSha256: bytea('csr_sha256').notNull(),
+  hardware: jsonb('hardware').notNull(),
+  firstAskedAt: instantColumn('first_asked_at').notNull(),
+  lastAskedAt: instantColumn('last_asked_at').notNull(),
+  state: text('state').notNull(),
+  decidedAt: instantColumn('decided_at'),
+  decidedBy: text('decided_by').notNull().default(''),
+  reason: text('reason').notNull().default(''),
 });

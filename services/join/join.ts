@@ -25,6 +25,7 @@ import {
 import { findValidCertificate, type Reservation, releaseSerial, reserveSerial, signReserved, storeCertificate } from '../node-certs.ts';
 import { decodeRequest } from '../wire.ts';
 import { discovery } from './discovery.ts';
+import { csrSha256 } from './identity.ts';
 import { joinToken, provisioned } from './token.ts';
 import { tpm } from './tpm.ts';
 import type { Asked, Attestor, AttestorName, Claim, JoinServiceOptions, JoinVerdict, Judged } from './types.ts';
@@ -42,6 +43,8 @@ const table: Readonly<Record<AttestorName, Attestor | null>> = Object.freeze({
 
 /** Every attestor there will be (JOIN-011). */
 export const attestors = Object.freeze(Object.keys(table)) as readonly AttestorName[];
+/** Those that this release judges. */
+export const offeredAttestors = Object.freeze(attestors.filter((name) => table[name] !== null));
 
 /**
  * @param bytes an encoded JoinRequest
@@ -92,10 +95,11 @@ async function readTrust(db: Executor): Promise<TrustBundle> {
   throw new ControlError('UNAVAILABLE', 'no trust bundle is published yet', { details: { reason: 'nothing-published' } });
 }
 
-async function admission({ request }: Asked, { facts }: Judged, { policy, now }: JoinServiceOptions): Promise<JoinVerdict> {
+async function admission({ request, csr }: Asked, { facts }: Judged, { policy, now }: JoinServiceOptions): Promise<JoinVerdict> {
   if (policy === undefined) return { kind: 'admitted' };
   const { attestor, role, hardware } = request;
-  return policy({ ...facts, attestor: attestor as AttestorName, role: role as Claim['node']['role'], hardware, now });
+  const shown = { csrSha256: csrSha256(csr).toString('hex'), hardware };
+  return policy({ ...facts, ...shown, attestor: attestor as AttestorName, role: role as Claim['node']['role'], now });
 }
 
 interface Claimed extends Claim {

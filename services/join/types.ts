@@ -72,6 +72,8 @@ export interface JoinFacts {
   /** null: one that will be made. */
   readonly nodeId: string | null;
   readonly siteId: string;
+  /** SHA-256 of its request, hex: a machine that is told to wait asks again with the same one. */
+  readonly csrSha256: string;
   readonly hardware: HardwareClaims | undefined;
   readonly now: number;
 }

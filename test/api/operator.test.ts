@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { ControlError } from '../../domain/errors.ts';
-import { aCommand, aNode, ask, createDeployment, type FakeDeployment, now, post, type RunningApi, startApi } from './support.ts';
+import { aCommand, aJoin, aNode, ask, createDeployment, type FakeDeployment, now, post, type RunningApi, startApi } from './support.ts';
 
 describe('the operator API', () => {
   let deployment: FakeDeployment;
@@ -232,6 +232,7 @@ describe('the operator API', () => {
           gatewayId: 'gw-1',
         },
       ];
+      deployment.joins = [aJoin('5f0c', { firstAskedAt: now - 30_000 }), aJoin('77aa', { state: 'approved' })];
       deployment.failedSections = [{ nodeId: 'node-e', section: 'k8s-join', detail: 'the secret is not there', generation: 4 }];
       deployment.absent = [{ id: 'node-b', seenAt: null, createdAt: now - 9_000, openCommands: 2 }];
       const sample = [
@@ -242,6 +243,7 @@ describe('the operator API', () => {
       const { body } = await ask(`${api.url}/v1/stuck`);
       deployment.setLag = null;
       deployment.failedSections = [];
+      deployment.joins = [];
       assert.deepEqual(body['stuck'], [
         {
           kind: 'node',
@@ -270,6 +272,13 @@ describe('the operator API', () => {
           since: null,
           waitsFor: 'section k8s-join of its desired state (generation 4) to be applied: the secret is not there',
           help: 'better-compute nodes show node-e; the daemon tries again by itself once the cause is gone',
+        },
+        {
+          kind: 'node',
+          subject: 'join 5f0c',
+          since: now - 30_000,
+          waitsFor: 'an operator: a new machine of site eu-1 asks to join as node by join-token',
+          help: 'better-compute joins list, then joins approve 5f0c --reason <why>, or joins refuse',
         },
       ]);
     });
@@ -318,6 +327,9 @@ describe('the operator API', () => {
       '/v1/fleet/reimage',
       '/v1/instances',
       '/v1/instances/{id}/end',
+      '/v1/joins',
+      '/v1/joins/{id}/approve',
+      '/v1/joins/{id}/refuse',
       '/v1/machine-counts',
       '/v1/machines',
       '/v1/machines/import',

@@ -6,6 +6,7 @@ import type { CommandsRequest, OperatorPorts, RebootRequest, TokenRequest } from
 import type { SetLagView, StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
+import type { JoinRequestView } from '../../services/join/approvals.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
 import type { FailedSection } from '../../services/section-faults.ts';
 import type { SshCertificateView } from '../../services/ssh-certificates.ts';
@@ -42,6 +43,23 @@ export const aNode = (id: string, over: Partial<NodeView> = {}): NodeView => ({
   ...over,
 });
 
+export const aJoin = (id: string, over: Partial<JoinRequestView> = {}): JoinRequestView => ({
+  id,
+  attestor: 'join-token',
+  role: 'node',
+  nodeId: null,
+  siteId: 'eu-1',
+  csrSha256: id.repeat(64).slice(0, 64),
+  hardware: { hostname: `host-${id}` },
+  firstAskedAt: now - 90_000,
+  lastAskedAt: now - 5_000,
+  state: 'waiting',
+  decidedAt: null,
+  decidedBy: '',
+  reason: '',
+  ...over,
+});
+
 export const aCommand = (id: string, over: Partial<CommandView> = {}): CommandView => ({
   id,
   nodeId: 'node-a',
@@ -68,6 +86,7 @@ export interface FakeDeployment {
   setLag: SetLagView | null;
   waiting: WaitingCommand[];
   failedSections: FailedSection[];
+  joins: JoinRequestView[];
   audit: AuditView[];
   trust: TrustView | null;
   evidence: Map<string, { document: Uint8Array; signature: Uint8Array }[]>;
@@ -93,6 +112,7 @@ export const createDeployment = (): FakeDeployment => ({
   setLag: null,
   waiting: [],
   failedSections: [],
+  joins: [],
   audit: [],
   trust: null,
   evidence: new Map(),
@@ -197,6 +217,17 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       },
     },
     workload: workloadPort(deployment),
+    joins: {
+      list: async ({ state, limit }) => deployment.joins.filter((one) => state === null || one.state === state).slice(0, limit),
+      decide: async ({ id, as, actor, reason }) => {
+        const found = orNotFound(
+          deployment.joins.find((one) => one.id === id),
+          `no join waits under the id ${id}`,
+        );
+        Object.assign(found, { state: as, decidedAt: now, decidedBy: actor, reason });
+        return found;
+      },
+    },
     secrets: notKept,
     machines: machinePortsOf(deployment.metal),
     batches: batchesNotHere,

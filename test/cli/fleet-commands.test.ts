@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 
+import { joinsDecideRun } from '../../cli/commands/joins/decide.ts';
+import { joinsListRun } from '../../cli/commands/joins/list.ts';
 import { nodesListRun } from '../../cli/commands/nodes/list.ts';
 
 import { type NodesRebootOptions, nodesRebootRun } from '../../cli/commands/nodes/reboot.ts';
@@ -13,7 +15,18 @@ import { tokensCreateRun } from '../../cli/commands/tokens/create.ts';
 import { runCli } from '../../cli/program.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { encodeJoinBundle, parseJoinBundle } from '../../pki/enroll/index.ts';
-import { aNode, closeServer, createDeployment, type FakeDeployment, listen, now, type RunningApi, startApi } from '../api/support.ts';
+import type { JoinRequestView } from '../../services/join/approvals.ts';
+import {
+  aJoin,
+  aNode,
+  closeServer,
+  createDeployment,
+  type FakeDeployment,
+  listen,
+  now,
+  type RunningApi,
+  startApi,
+} from '../api/support.ts';
 import { createDeployment as createTestDeployment, joinBundleOf } from '../harness/deployment.ts';
 import { createTestIo, createTestPorts, envFor, type TestIo, type TestIoOptions } from './support.ts';
 
@@ -149,6 +162,41 @@ open commands  0
       nodesShowRun({ json: false, node: '../v1/trust' }, ports),
       refusal('NOT_FOUND', /^no node is called \.\.\/v1\/trust$/),
     );
+  });
+
+  it('JOIN-013 joins shows who waits, approves one and refuses another, by name and reason', async () => {
+    deployment.joins = [aJoin('a'), aJoin('b', { nodeId: 'gpu-1' }), aJoin('c', { state: 'refused', decidedBy: 'eve' })];
+    const { io, ports } = set();
+    await joinsListRun({ json: false, all: false }, ports);
+    assert.match(io.stdout(), /^a +join-token +node +eu-1 +\(new\) +aaaaaaaaaaaaaaaa +host-a +1 min 30 s ago +5 s ago +waiting$/m);
+    assert.doesNotMatch(io.stdout(), /eve/);
+    const word = { json: false, actor: 'ann', reason: 'ticket 812', yes: true };
+    const decided = set();
+    await joinsDecideRun({ ...word, what: 'approve', id: 'b' }, decided.ports);
+    await joinsDecideRun({ ...word, what: 'refuse', id: 'a' }, decided.ports);
+    assert.equal(decided.io.stdout(), 'approved join b (join-token, node of site eu-1)\nrefused join a (join-token, node of site eu-1)\n');
+    const all = set();
+    await joinsListRun({ json: true, all: true }, all.ports);
+    assert.deepEqual(
+      (all.io.json() as { joins: JoinRequestView[] }).joins.map(({ id, state, decidedBy, reason }) => [id, state, decidedBy, reason]),
+      [
+        ['a', 'refused', 'ann', 'ticket 812'],
+        ['b', 'approved', 'ann', 'ticket 812'],
+        ['c', 'refused', 'eve', ''],
+      ],
+    );
+    await assert.rejects(
+      joinsDecideRun({ ...word, what: 'approve', id: 'z' }, ports),
+      refusal('NOT_FOUND', /no join waits under the id z/),
+    );
+    await assert.rejects(
+      joinsDecideRun({ ...word, yes: false, what: 'approve', id: 'c' }, ports),
+      refusal('INVALID_INPUT', /needs --yes .*Approve join c/),
+    );
+    const none = set();
+    deployment.joins = [];
+    await joinsListRun({ json: false, all: false }, none.ports);
+    assert.match(none.io.stderr(), /no join waits/);
   });
 
   it('SEC-007 nodes set-credential names a secret for a unit, or takes it away, and takes no value', async () => {

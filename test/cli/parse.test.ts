@@ -7,6 +7,8 @@ import { newCompletion } from '../../cli/commands/completion.ts';
 import { newSignRelease } from '../../cli/commands/daemon/sign-release.ts';
 import { newDaemonUpgrade } from '../../cli/commands/daemon/upgrade.ts';
 import { newDoctor } from '../../cli/commands/doctor.ts';
+import { newJoinsDecide } from '../../cli/commands/joins/decide.ts';
+import { newJoinsList } from '../../cli/commands/joins/list.ts';
 import { newNodesList } from '../../cli/commands/nodes/list.ts';
 import { newNodesReboot } from '../../cli/commands/nodes/reboot.ts';
 import { newNodesShow } from '../../cli/commands/nodes/show.ts';
@@ -96,6 +98,19 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     make(newNodesList),
     ['--state', 'revoked', '--limit', '5', '--after', 'n'],
     { json: false, state: 'revoked', limit: 5, after: 'n' },
+  ],
+  ['joins list', make(newJoinsList), ['--all'], { json: false, all: true }],
+  [
+    'joins approve',
+    make((run) => newJoinsDecide(ports, 'approve', run)),
+    ['5f0c', '--reason', 'mine', '--yes'],
+    { json: false, what: 'approve', id: '5f0c', actor: 'ann', reason: 'mine', yes: true },
+  ],
+  [
+    'joins refuse',
+    make((run) => newJoinsDecide(ports, 'refuse', run)),
+    ['5f0c', '--reason', 'not mine', '--actor', 'bob'],
+    { json: false, what: 'refuse', id: '5f0c', actor: 'bob', reason: 'not mine', yes: false },
   ],
   ['nodes show', make(newNodesShow), ['node-1'], { json: false, node: 'node-1' }],
   [
@@ -227,6 +242,7 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ['rotation evidence', make(newRotationEvidence), [], /required option '--out <file>' not specified/],
   ['nodes list', make(newNodesList), ['--limit', '0'], /a whole number above 0/],
   ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],
+  ['joins approve', make((run) => newJoinsDecide(ports, 'approve', run)), ['5f0c'], /required option '--reason <text>' not specified/],
   ['nodes show', make(newNodesShow), ['a', 'b'], /too many arguments/],
   ['tokens create', make((run) => newTokensCreate(ports, run)), ['--role', 'king'], /Allowed choices are node, site/],
   [

@@ -63,6 +63,8 @@ describe('the command tree', () => {
         'nodes set-credential',
         'nodes revoke',
         'nodes delete',
+        'joins approve',
+        'joins refuse',
         'machine inspect',
         'machine provision',
         'machine retire',
