@@ -3,16 +3,21 @@
  * process, ramdisks and systems as processes. On the way every process that carries a run is killed while it is needed.
  */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import type { ProfileStep } from '../../domain/metal/profile-steps.ts';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
 import { workflowIds } from '../../temporal.config.ts';
 import type { RunResult, RunStatus } from '../../workflows/shared/machine-messages.ts';
 import { startBcd } from '../daemon/bcd-process.ts';
+import { invokeStep, requestStep } from '../domain/metal/profiles.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type LiveSite, startLiveSite } from '../harness/live-site.ts';
 import { type LiveStack, startLiveStack } from '../harness/live-stack.ts';
-import { removeScratchFolders } from '../harness/scratch.ts';
+import { writePlugin } from '../harness/plugins.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 
 const times = { overlapMs: 10_000, marginMs: 1_000, workerLifetimeMs: 45_000 };
 const words = { actor: 'ann', reason: 'a test' };
@@ -22,15 +27,28 @@ describe('machines on the whole stack', function () {
   this.timeout(400_000);
   let stack: LiveStack;
   let site: LiveSite;
+  let plugins: string;
+  let server: Server;
+  const requests: string[] = [];
 
   before(async function () {
     if (process.platform !== 'linux') this.skip();
     stack = await startLiveStack(times);
-    site = await startLiveSite(stack, { machines: 1, rootOverlapMs: times.overlapMs });
+    plugins = join(scratchFolder(), 'plugins');
+    mkdirSync(plugins);
+    // Ready at the second look.
+    server = createServer((request, response) => {
+      requests.push(`${request.method} ${request.url}`);
+      response.writeHead(requests.length < 2 ? 503 : 200).end();
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const proxyAllow = [`http://127.0.0.1:${(server.address() as AddressInfo).port}/`];
+    site = await startLiveSite(stack, { machines: 1, rootOverlapMs: times.overlapMs, plugins, proxyAllow });
   });
   after(async () => {
     await site?.stop();
     await stack?.stop();
+    server?.close();
     removeScratchFolders();
   });
 
@@ -67,6 +85,16 @@ describe('machines on the whole stack', function () {
   };
   const statesOf = (): Promise<string[]> => Promise.all(site.machines.map(async (name) => (await stack.machinesApi.get(name)).state));
 
+  /** A destructive call in the ramdisk, a request that waits for an answer, a harmless call of the system. */
+  const ownSteps = (manifestSha256: string): readonly ProfileStep[] => [
+    invokeStep({}, { manifestSha256, input: 'slot 1 of {machine}\n' }),
+    requestStep(
+      { name: 'ready' },
+      { method: 'GET', body: '', url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/machines/{machine}` },
+    ),
+    invokeStep({ name: 'nic-is-flashed', after: 'provisioned-join' }, { manifestSha256, method: 'read', input: '', harmless: true }),
+  ];
+
   it('bcd site says what it cannot run with, and runs with nothing of it', async () => {
     const bad = join(site.folder, 'bad.json');
     writeFileSync(bad, JSON.stringify({ site: { boot: { host: 'not a host', folder: 'relative', tftpPrt: 69 } } }));
@@ -93,8 +121,12 @@ describe('machines on the whole stack', function () {
     assert.deepEqual(await statesOf(), ['available']);
   });
 
-  it('M38 M11 provisions them, with the worker and the site agent killed on the way: every command once, one boot each, evidence, a node', async () => {
-    for (const name of site.machines) await stack.machinesApi.provision(name, { ...words, profile: site.profile });
+  it('BAT-036 KIND-008 M38 M11 provisions them with the steps of their profile, with the worker and the site agent killed on the way: every command once, one boot each, evidence, a node', async () => {
+    const flashed = join(scratchFolder(), 'flashed');
+    const script = `case "$1" in flash) cat >> ${flashed};; read) cat ${flashed};; esac`;
+    const { manifestSha256 } = writePlugin(plugins, { name: 'nic', script, methods: { flash: { destructive: true }, read: {} } });
+    const profile = { ...site.profile, steps: ownSteps(manifestSha256) };
+    for (const name of site.machines) await stack.machinesApi.provision(name, { ...words, profile });
     await untilPhase('provision', 'booting');
     await site.end('SIGKILL');
     await site.start();
@@ -108,7 +140,13 @@ describe('machines on the whole stack', function () {
       const { documents } = await stack.machinesApi.evidence(String(runs[0]?.id));
       assert.deepEqual(documents.map(({ kind }) => kind).toSorted(), ['deploy', 'erase']);
       const commands = await commandsOf(name);
-      for (const act of ['read-disks', 'wipe', 'deploy', 'start'])
+      assert.equal(readFileSync(flashed, 'utf8'), `slot 1 of ${name}\n`, 'the plugin of the ramdisk ran once');
+      assert.deepEqual(
+        requests,
+        Array.from({ length: 2 }, () => `GET /machines/${name}`),
+      );
+      assert.ok(commands.includes('ask-node.1 done'), commands.join());
+      for (const act of ['read-disks', 'invoke-ramdisk', 'wipe', 'deploy', 'start'])
         assert.equal(commands.filter((one) => one.startsWith(`${act}.`)).length, 1, commands.join());
       assert.deepEqual(site.power(name), ['On'], `${name} was turned on once`);
     }

@@ -31,13 +31,22 @@ export interface LiveSite {
   stop(): Promise<void>;
 }
 
+export interface LiveSiteOptions {
+  readonly machines: number;
+  readonly rootOverlapMs: number;
+  /** Of the ramdisk, and of the system that is written. */
+  readonly plugins?: string;
+  /** Of the site's agent. */
+  readonly proxyAllow?: readonly string[];
+}
+
 const siteId = 'berlin';
 const agent = 'site-agent-1';
 const actor = 'test';
 
 export async function startLiveSite(
   stack: LiveStack,
-  { machines: count, rootOverlapMs }: { machines: number; rootOverlapMs: number },
+  { machines: count, rootOverlapMs, plugins, proxyAllow = [] }: LiveSiteOptions,
 ): Promise<LiveSite> {
   const folder = join(stack.home, 'nodes', agent);
   const artefacts = join(folder, 'artefacts');
@@ -46,7 +55,10 @@ export async function startLiveSite(
   const initramfs = artefact(artefacts, 'initramfs.gz');
   const httpPort = await claimPort({ port: 0, who: 'the boot server', setBy: 'this test' });
   const config = join(folder, 'config.json');
-  writeFileSync(config, JSON.stringify({ site: { boot: { host: '127.0.0.1', listen: '127.0.0.1', httpPort, folder: artefacts } } }));
+  writeFileSync(
+    config,
+    JSON.stringify({ site: { proxyAllow, boot: { host: '127.0.0.1', listen: '127.0.0.1', httpPort, folder: artefacts } } }),
+  );
   const bootUrl = `http://127.0.0.1:${httpPort}`;
   const machines = Array.from({ length: count }, machineOf);
   const overlap = ['--demonstration-only-root-overlap-ms', String(rootOverlapMs)];
@@ -56,10 +68,24 @@ export async function startLiveSite(
     machines.map((machine) => {
       const place = join(stack.home, 'metal', machine.name);
       mkdirSync(place, { recursive: true, mode: 0o700 });
+      if (plugins !== undefined) {
+        // As an image of its owner would bring it.
+        mkdirSync(join(place, 'system'), { mode: 0o700 });
+        writeFileSync(join(place, 'system', 'config.json'), JSON.stringify({ pluginsFolder: plugins }), { mode: 0o600 });
+      }
       // The agent is killed on purpose: a machine that meets it down asks again.
       return [
         machine.name,
-        createHardware({ machine, folder: place, env: basics, bootUrl: () => bootUrl, rootOverlapMs, cabled: true, say: () => {} }),
+        createHardware({
+          machine,
+          folder: place,
+          env: basics,
+          bootUrl: () => bootUrl,
+          rootOverlapMs,
+          cabled: true,
+          say: () => {},
+          ...(plugins === undefined ? {} : { plugins }),
+        }),
       ];
     }),
   );

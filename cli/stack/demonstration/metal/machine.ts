@@ -18,6 +18,8 @@ export interface HardwareOptions {
   readonly rootOverlapMs: number;
   /** false: its cable is out, and it never reaches the boot server. */
   readonly cabled: boolean;
+  /** What its ramdisk was built with. */
+  readonly plugins?: string;
   readonly say: (line: string) => void;
 }
 
@@ -74,6 +76,7 @@ export function createHardware(options: HardwareOptions): Hardware {
     mkdirSync(boot, { recursive: true, mode: 0o700 });
     writeFileSync(join(boot, 'cmdline'), line, { mode: 0o600 });
     const args = ['--cmdline', join(boot, 'cmdline'), '--disks', disks, '--root', boot, '--after-jump', handOver(system, overlap)];
+    if (options.plugins !== undefined) args.push('--plugins', options.plugins);
     start(`ramdisk-${boots}`, ['ramdisk', ...args, ...overlap]);
   };
   return {
