@@ -7,6 +7,7 @@ import { listenAddressForm, parseListenAddress } from './imds/address.ts';
 import { isUnitName } from './kinds/program.ts';
 import { siteSection } from './site/config.ts';
 import { readIfPresent } from './state/files.ts';
+import { isWebSocketUrl, webSocketUrlForm } from './transport/websocket/url.ts';
 import { tunnelSection } from './tunnel/config.ts';
 import { isReleaseKey } from './upgrade/release-keys.ts';
 
@@ -47,6 +48,14 @@ const schema = z.strictObject({
   imds: z
     .strictObject({
       listen: z.string().refine((text) => parseListenAddress(text) !== null, `must be ${listenAddressForm}`),
+    })
+    .exactOptional(),
+  /** For a network whose proxy takes TLS apart: the session goes over a WebSocket (WS-017). Not for a ramdisk. */
+  websocket: z
+    .strictObject({
+      url: z.string().refine(isWebSocketUrl, webSocketUrlForm),
+      /** PEM of the authorities of the proxy; they are believed for the transport alone (WS-022). */
+      proxyCaFile: z.string().startsWith('/', 'must be an absolute path').exactOptional(),
     })
     .exactOptional(),
   /** What a site agent does for the machines of its site; nothing to a daemon of another role. */

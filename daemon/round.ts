@@ -34,7 +34,9 @@ import { openMarks } from './state/marks.ts';
 import { openSpecStore, type SpecStore } from './state/spec-store.ts';
 import { openStatusFile, type StatusContent, type StatusSink } from './state/status-file.ts';
 import { attestByTpm } from './tpm/attest.ts';
+import { grpcRoute } from './transport/grpc-route.ts';
 import type { SessionTiming } from './transport/session-stream.ts';
+import type { GatewayRoute } from './transport/wire.ts';
 import { createServerClock, type ServerClock } from './trust/server-clock.ts';
 import { TunnelHost } from './tunnel/host.ts';
 import { daemonVersion } from './version.ts';
@@ -49,6 +51,8 @@ export interface DaemonOptions {
   readonly crash: CrashHook;
   readonly random?: () => number;
   readonly timing?: SessionTiming;
+  /** How the gateway is reached; without: gRPC. */
+  readonly route?: GatewayRoute;
   /** Called when the daemon cannot go on by itself. */
   readonly onFailed: (error: unknown) => void;
   /** How this program is replaced; without: by hand alone. */
@@ -104,6 +108,7 @@ export async function openRound(options: DaemonOptions): Promise<Round> {
       crash: options.crash,
       random: options.random ?? Math.random,
       attest: attestByTpm(options.dataDir),
+      route: options.route ?? grpcRoute,
       minOverlapMs: options.minOverlapMs,
       approverSetPin: options.config.approverSetSha256 ?? null,
       wallMs: Date.now,

@@ -10,7 +10,7 @@
  * Drain frames, the window, refusals for what stayed, GOAWAY, the last writes.
  */
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Server } from 'node:net';
 import type { Client } from 'pg';
 import { ControlError } from '../domain/errors.ts';
 import { isProtocolRange, PROTOCOL_VERSION, type ProtocolRange } from '../proto/index.ts';
@@ -31,8 +31,10 @@ import type { SpecFeed } from './session/spec-feed.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
 import { createDaemonListener, type DaemonListener, type ListenerOptions } from './tls/listener.ts';
 import type { TlsMaterial } from './tls/material.ts';
+import type { CertificateRef } from './tls/peer.ts';
 import { TunnelRelay } from './tunnel/relay.ts';
 import { TurnQueue } from './turn-queue.ts';
+import { serveGatewayWs, type WsListener } from './websocket/serve.ts';
 
 export interface GatewayOptions {
   readonly tls: TlsMaterial;
@@ -64,6 +66,9 @@ export interface DrainOptions {
 
 export interface Gateway {
   listen(at: { readonly host: string; readonly port: number }): Promise<AddressInfo>;
+  /** Opens the WebSocket listener beside the other, once that listens (WS-001). */
+  listenWebSocket(at: { readonly host: string; readonly port: number }): Promise<AddressInfo>;
+  readonly webSocketAddress: AddressInfo | null;
   readonly address: AddressInfo | null;
   readonly sessions: Sessions;
   readonly revocations: RevocationFeed;
@@ -99,24 +104,13 @@ export function createGateway(options: GatewayOptions): Gateway {
     });
   }
   const parts = assemble(options, protocol);
-  const { listener, sessions, revocations, connections } = parts;
+  const { listener, sessions, revocations, connections, webSocket } = parts;
   const timers: (() => void)[] = [];
-  let isClosed = false;
-  const finish = async (): Promise<void> => {
-    if (isClosed) return;
-    isClosed = true;
-    parts.tunnels.endAll();
-    sessions.endAll();
-    connections.goaway();
-    await sessions.flush();
-    await turnsUntil(() => false, 5);
-    for (const cancel of timers.splice(0)) cancel();
-    connections.destroyAll();
-    await turnsUntil(() => connections.size === 0, 1_000);
-    await sessions.flush();
-    sessions.close();
-    revocations.close();
-    await parts.notifications?.close();
+  let finished: Promise<void> | null = null;
+  const finish = (): Promise<void> => (finished ??= finishAll(parts, timers));
+  const stopAccepting = (): void => {
+    listener.stopAccepting();
+    webSocket.stopAccepting();
   };
   return {
     sessions,
@@ -129,25 +123,53 @@ export function createGateway(options: GatewayOptions): Gateway {
       await revocations.start();
       await options.store.endSessionsOf(options.gatewayId);
       await sessions.refreshTrust();
-      await bind(listener, at);
+      await bind(listener.server, at);
       timers.push(...startTimers(parts));
       parts.notifications?.start();
       return listener.address as AddressInfo;
     },
-    setTls: (material) => listener.setTls(material),
+    async listenWebSocket(at) {
+      await bind(webSocket.server, at);
+      return webSocket.address as AddressInfo;
+    },
+    get webSocketAddress() {
+      return webSocket.address;
+    },
+    setTls(material) {
+      listener.setTls(material);
+      webSocket.setTls(material);
+    },
     notReady: () => notReady(parts),
     async drain({ windowMs = 10_000, endAfterMs = windowMs + 5_000, reason = 'shutdown' } = {}) {
-      listener.stopAccepting();
+      stopAccepting();
       sessions.startDrain(windowMs, reason);
       await waitUntilEmpty(sessions, { scheduler: parts.scheduler, endAfterMs });
       await finish();
     },
     async close() {
-      listener.stopAccepting();
+      stopAccepting();
       sessions.startDrain(defaultTiming.reconnectWindowMs, 'shutdown');
       await finish();
     },
   };
+}
+
+/** Everything is told, ended and written, in this order. */
+async function finishAll(parts: Parts, timers: (() => void)[]): Promise<void> {
+  const { sessions, revocations, connections, webSocket } = parts;
+  parts.tunnels.endAll();
+  sessions.endAll();
+  connections.goaway();
+  await sessions.flush();
+  await turnsUntil(() => false, 5);
+  for (const cancel of timers.splice(0)) cancel();
+  connections.destroyAll();
+  webSocket.destroyAll();
+  await turnsUntil(() => connections.size === 0 && webSocket.size === 0, 1_000);
+  await sessions.flush();
+  sessions.close();
+  revocations.close();
+  await parts.notifications?.close();
 }
 
 interface Parts {
@@ -158,6 +180,7 @@ interface Parts {
   readonly revocations: RevocationFeed;
   readonly specs: SpecFeed;
   readonly connections: ConnectionTable;
+  readonly webSocket: WsListener;
   readonly notifications: Notifications | null;
 }
 
@@ -172,38 +195,41 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     log,
     metrics,
     brokers: new BrokerRelay(options.services, log),
-    onClosed: (stream, wasUseful) => router.sessionClosed(stream, wasUseful),
     ...(options.onTrust === undefined ? {} : { onTrust: options.onTrust }),
   });
   const revocations = createRevocationFeed(sessions, { store, scheduler, log, metrics });
   const specs = createSpecFeed(sessions, { store, log, metrics });
   const turns = new TurnQueue();
   const tunnels = new TunnelRelay({ sessions, store, scheduler, random, log, metrics });
-  const router: Router = createRouter({
-    turns,
+  const around = {
     trustDomain: options.trustDomain,
     services: options.services,
     anchors: () => listener.anchors,
-    isRevoked: (certificate) => revocations.isRevoked(certificate),
+    isRevoked: (certificate: CertificateRef) => revocations.isRevoked(certificate),
     renewLimit: new RenewLimit(),
-    connections,
     sessions,
-    tunnels,
     scheduler,
+    turns,
     random,
     log,
     metrics,
-  });
-  const listener = createDaemonListener({
-    tls: options.tls,
+  };
+  const router: Router = createRouter({ ...around, connections, tunnels });
+  const { tls, tlsOptions, handshakesAtATime } = options;
+  const listening = {
+    tls,
     scheduler,
     turns,
-    ...(options.tlsOptions === undefined ? {} : { tlsOptions: options.tlsOptions }),
-    ...(options.handshakesAtATime === undefined ? {} : { handshakesAtATime: options.handshakesAtATime }),
+    ...(tlsOptions === undefined ? {} : { tlsOptions }),
+    ...(handshakesAtATime === undefined ? {} : { handshakesAtATime }),
+  };
+  const listener = createDaemonListener({
+    ...listening,
     onSession: (session, socket) => void connections.add(session, socket),
     onSessionClosed: (session) => connections.remove(session),
     onStream: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => router.onStream(stream, headers),
   });
+  const webSocket = serveGatewayWs({ ...around, ...listening });
   return {
     scheduler,
     listener,
@@ -212,15 +238,17 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     revocations,
     specs,
     connections,
+    webSocket,
     notifications: createNotifications(options, { scheduler, sessions, revocations, specs, log, metrics }),
   };
 }
 
 /** The poll finds everything that no poke told of (B65). */
-function startTimers({ scheduler, sessions, specs, connections }: Parts): (() => void)[] {
+function startTimers({ scheduler, sessions, specs, connections, webSocket }: Parts): (() => void)[] {
   return [
     scheduler.every({ minMs: 1_000, maxMs: 1_000 }, () => {
       connections.sweep();
+      webSocket.sweep();
       sessions.sweep();
     }),
     scheduler.every(pollPause, () => sessions.poke('sweep')),
@@ -235,7 +263,7 @@ function notReady({ listener, sessions }: Parts): string | null {
   return sessions.database.isRefusing ? `the database is away for ${Math.round(sessions.database.awayForMs / 1_000)} s` : null;
 }
 
-function bind({ server }: DaemonListener, at: { readonly host: string; readonly port: number }): Promise<void> {
+function bind(server: Server, at: { readonly host: string; readonly port: number }): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen({ ...at, backlog: 4_096 }, () => {

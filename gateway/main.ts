@@ -7,7 +7,7 @@ import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { createDatabase, type Database } from '../drizzle/client.ts';
 import { parseCertificate, parsePemCertificates } from '../pki/x509/index.ts';
-import { hostField, intervalField, logLevelField, parseEnv, portField } from '../runtime/config.ts';
+import { hostField, intervalField, logLevelField, optionalPortField, parseEnv, portField } from '../runtime/config.ts';
 import { createHealth } from '../runtime/health.ts';
 import { type GatewayHost, loadHost } from '../runtime/host.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
@@ -34,6 +34,7 @@ const environment = z.object({
   BETTER_COMPUTE_GATEWAY_REGION: z.string().default(''),
   BETTER_COMPUTE_GATEWAY_HOST: hostField('0.0.0.0'),
   BETTER_COMPUTE_GATEWAY_PORT: portField(443),
+  BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT: optionalPortField,
   BETTER_COMPUTE_METRICS_HOST: hostField(),
   BETTER_COMPUTE_METRICS_PORT: portField(0),
   BETTER_COMPUTE_INTERNAL_URL: z.url({ protocol: /^https$/, error: 'must be an https:// address' }),
@@ -176,13 +177,14 @@ async function start({ env: processEnv, log }: ProcessContext): Promise<RunningP
   const env = parseEnv(environment, processEnv);
   const { gateway, database, client, health, heartbeat, watch } = await assemble(env, log);
   const at = await listen(gateway, env);
+  const webSocket = await listenWebSocket(gateway, env);
   const metrics = await health.listen({ host: env.BETTER_COMPUTE_METRICS_HOST, port: env.BETTER_COMPUTE_METRICS_PORT });
   const watches = watch();
   const version = (): number | null => gateway.sessions.publishedVersion;
   await heartbeat.beat(version());
   heartbeat.start(version);
   return {
-    addresses: { gateway: at, metrics: metrics.address },
+    addresses: { gateway: at, ...(webSocket === null ? {} : { websocket: webSocket }), metrics: metrics.address },
     async stop() {
       for (const one of watches) one.close();
       await gateway.drain({ windowMs: 5_000, endAfterMs: 8_000 });
@@ -201,6 +203,19 @@ async function listen(gateway: Gateway, env: Environment): Promise<string> {
     return showAddress({ host: address, port });
   } catch (error) {
     throw toPortError(error, { ...at, who: 'the gateway', setBy: 'BETTER_COMPUTE_GATEWAY_PORT' }) ?? error;
+  }
+}
+
+/** null: it was not asked for. */
+async function listenWebSocket(gateway: Gateway, env: Environment): Promise<string | null> {
+  if (env.BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT === undefined) return null;
+  const at = { host: env.BETTER_COMPUTE_GATEWAY_HOST, port: env.BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT };
+  try {
+    const { address, port } = await gateway.listenWebSocket(at);
+    return showAddress({ host: address, port });
+  } catch (error) {
+    const what = { ...at, who: "the gateway's WebSocket listener", setBy: 'BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT' };
+    throw toPortError(error, what) ?? error;
   }
 }
 

@@ -6,9 +6,9 @@ import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 
 import type { TLSSocket } from 'node:tls';
 import { bounds, decodeMessage, ProtocolError, RenewRequestSchema } from '../proto/index.ts';
 import type { Connection, ConnectionTable } from './grpc/connections.ts';
-import { httpRefusalOf } from './grpc/metadata.ts';
+import { httpRefusalOf, okTrailers } from './grpc/metadata.ts';
 import { refusal, toWireRefusal } from './grpc/refusals.ts';
-import { refuseHttp, refuseStream } from './grpc/stream.ts';
+import { cutStream, endStream, openResponse, refuseHttp, refuseStream } from './grpc/stream.ts';
 import { serveUnary } from './grpc/unary.ts';
 import type { GatewayLog } from './log.ts';
 import type { GatewayMetrics } from './metrics.ts';
@@ -17,6 +17,8 @@ import type { Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
 import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
+import type { SessionTransport } from './session/stream.ts';
+import { attachStream } from './session/stream-events.ts';
 import { withClockTold } from './tls/clock-refusal.ts';
 import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
 import type { TunnelRelay } from './tunnel/relay.ts';
@@ -40,8 +42,6 @@ export interface RouterOptions {
 
 export interface Router {
   onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void;
-  /** A session's stream is gone. */
-  sessionClosed(stream: ServerHttp2Stream, wasUseful: boolean): void;
 }
 
 const service = '/bettercompute.agent.v1.AgentGateway';
@@ -55,7 +55,8 @@ interface Call {
 }
 
 export function createRouter(options: RouterOptions): Router {
-  const { connections, sessions, tunnels, scheduler } = options;
+  const { connections, sessions, tunnels } = options;
+  const transport = sessionTransport(options);
   const methods: Readonly<Record<string, (call: Call) => void>> = Object.freeze({
     [`${service}/Join`]: (call) => void serve(options, call, { maxBytes: bounds.joinRequest, handle: (request) => join(options, request) }),
     [`${service}/Renew`]: (call) =>
@@ -64,7 +65,7 @@ export function createRouter(options: RouterOptions): Router {
       }),
     [`${service}/Session`]: (call) =>
       inItsTurn(options, call, (peer) => {
-        sessions.accept(call.stream, sessionPeerOf(peer, call.stream));
+        sessions.accept(call.stream, sessionPeerOf(peer, call.stream), transport);
         call.connection.begin();
       }),
     [`${service}/Tunnel`]: (call) =>
@@ -100,15 +101,32 @@ export function createRouter(options: RouterOptions): Router {
         refuse(options, { stream, connection }, error);
       }
     },
-    sessionClosed(stream, wasUseful) {
+  };
+}
+
+/** Sessions on the streams of this router. */
+const sessionTransport = ({ connections, tunnels, scheduler }: RouterOptions): SessionTransport<ServerHttp2Stream> =>
+  Object.freeze({
+    open(stream, target) {
+      openResponse(stream);
+      attachStream(stream, target);
+    },
+    finish: (stream) => endStream(stream, okTrailers),
+    refuse: refuseStream,
+    cut: cutStream,
+    chainOf(stream) {
+      const socket = stream.session?.socket;
+      if (socket === undefined) throw new Error('the connection is gone');
+      return peerChainOf(socket as TLSSocket);
+    },
+    closed(stream, wasUseful) {
       const connection = connections.find(stream);
       if (connection === null) return;
       tunnels.endOf(connection.session);
       connection.end(scheduler.now());
       if (!wasUseful) connections.countReset(connection);
     },
-  };
-}
+  } satisfies SessionTransport<ServerHttp2Stream>);
 
 /** The connection is of use for as long as the stream is. */
 function whileOpen({ scheduler }: RouterOptions, { stream, connection }: Call): void {

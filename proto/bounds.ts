@@ -26,6 +26,7 @@ export const bounds = Object.freeze({
   eventReceipt: 4 * 1024,
   tunnelData: 64 * 1024,
   tunnelFrame: 68 * 1024,
+  webSocketProof: 12 * 1024,
   webSocketMessage: 16 * 1024 * 1024,
   scopePage: 8 * 1024 * 1024,
   trustBundle: 256 * 1024,

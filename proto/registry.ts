@@ -9,6 +9,7 @@ import { file_bettercompute_agent_v1_secrets } from './gen/bettercompute/agent/v
 import { file_bettercompute_agent_v1_session } from './gen/bettercompute/agent/v1/session_pb.js';
 import { file_bettercompute_agent_v1_trust } from './gen/bettercompute/agent/v1/trust_pb.js';
 import { file_bettercompute_agent_v1_tunnel } from './gen/bettercompute/agent/v1/tunnel_pb.js';
+import { file_bettercompute_agent_v1_websocket } from './gen/bettercompute/agent/v1/websocket_pb.js';
 import { file_bettercompute_common_v1_common } from './gen/bettercompute/common/v1/common_pb.js';
 import { file_bettercompute_driver_v1_driver } from './gen/bettercompute/driver/v1/driver_pb.js';
 import { file_bettercompute_site_v1_site } from './gen/bettercompute/site/v1/site_pb.js';
@@ -24,6 +25,7 @@ export const protocolRegistry = createRegistry(
   file_bettercompute_agent_v1_session,
   file_bettercompute_agent_v1_trust,
   file_bettercompute_agent_v1_tunnel,
+  file_bettercompute_agent_v1_websocket,
   file_bettercompute_driver_v1_driver,
   file_bettercompute_site_v1_site,
 );

@@ -29,6 +29,9 @@ export const purposes = Object.freeze({
   'secret-request': ['ref', 'workflow_id', 'step_id', 'allocation_id', 'epk', 'request_id'],
   event: ['body'],
   discovery: ['body'],
+  // Each end of a WebSocket proves itself, for the TLS around it ends at a proxy.
+  'ws-node': ['trust_domain', 'node_id', 'nonce', 'time_ms'],
+  'ws-gateway': ['trust_domain', 'node_id', 'nonce', 'time_ms'],
   'audit-checkpoint': ['body'],
   'rotation-evidence': ['body'],
   'erase-evidence': ['body'],

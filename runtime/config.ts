@@ -67,13 +67,16 @@ function toError(problems: readonly Problem[]): ControlError {
 }
 
 /** A TCP port; 0 lets the system choose a free one. */
-export const portField = (byDefault: number) =>
-  z
-    .string()
-    .regex(/^\d{1,5}$/, 'must be a port number from 0 to 65535')
-    .transform(Number)
-    .refine((port) => port <= 65_535, 'must be a port number from 0 to 65535')
-    .default(byDefault);
+const port = z
+  .string()
+  .regex(/^\d{1,5}$/, 'must be a port number from 0 to 65535')
+  .transform(Number)
+  .refine((value) => value <= 65_535, 'must be a port number from 0 to 65535');
+
+export const portField = (byDefault: number) => port.default(byDefault);
+
+/** For what listens only where it is asked to. */
+export const optionalPortField = port.optional();
 
 export const hostField = (byDefault = '127.0.0.1') => z.string().min(1).default(byDefault);
 

@@ -47,6 +47,7 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_INTERNAL_URL: { summary: "where a gateway finds the api's internal listener" },
   BETTER_COMPUTE_GATEWAY_HOST: { summary: 'address the gateway listens on' },
   BETTER_COMPUTE_GATEWAY_PORT: { summary: 'port of the gateway' },
+  BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT: { summary: 'port of the WebSocket listener of the gateway; none without' },
   BETTER_COMPUTE_GATEWAY_ID: { summary: 'name of this gateway' },
   BETTER_COMPUTE_GATEWAY_NAME: { summary: 'server name in the gateway certificate' },
   BETTER_COMPUTE_GATEWAY_URL: { summary: 'address daemons are told to join' },

@@ -43,10 +43,21 @@ const layers: Readonly<Record<string, Layer>> = {
     why: 'the rules applied to the database and to what people write (profiles, inventories: yaml, zod); who calls them (HTTP, Temporal, the gateway) is not their business',
   },
   gateway: {
-    values: ['domain', 'proto', 'pki/x509', 'pki/envelope', 'pki/exec/verify.ts', 'drizzle', 'runtime', 'services/processes.ts'],
+    values: [
+      'domain',
+      'proto',
+      'pki/x509',
+      'pki/envelope',
+      'pki/handshake',
+      'pki/exec/verify.ts',
+      'pki/enroll/renew.ts',
+      'drizzle',
+      'runtime',
+      'services/processes.ts',
+    ],
     types: ['pki', 'services'],
     outside: 'any',
-    why: 'it relays and can forge nothing, for it holds no key of the bundle (KEY-013): it verifies, reads sessions and dispatch, and reaches the control plane through one port',
+    why: 'it relays and can forge nothing, for it holds no key of the bundle (KEY-013): it signs with its own serving key who it is, verifies, reads sessions and dispatch, and reaches the control plane through one port',
   },
   daemon: {
     values: ['domain', 'proto', 'pki', 'runtime'],

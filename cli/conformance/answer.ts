@@ -2,12 +2,12 @@
 import { ControlError, codeOf, isControlError } from '../../domain/errors.ts';
 import { type Case, idOf, parseCase } from './case.ts';
 import { maxLineBytes } from './lines.ts';
-import { type SetEntry, setNotAvailable } from './sets/table.ts';
+import type { Judge } from './sets/table.ts';
 
 export interface Answer {
   readonly id: string | number | null;
   readonly result: 'accept' | 'refuse';
-  /** Why it is refused: a code of the error table, or set-not-available. */
+  /** Why it is refused: a code of the error table. */
   readonly code?: string;
   readonly value?: unknown;
   /** For people, on request: the reason within the code, and the message. */
@@ -16,7 +16,7 @@ export interface Answer {
 }
 
 /** The answer to one line; null stands for a line over the bound. */
-export const answerLine = (line: Uint8Array | null, entry: SetEntry, now: number): Answer => {
+export const answerLine = (line: Uint8Array | null, judge: Judge, now: number): Answer => {
   let read: Case;
   try {
     if (line === null)
@@ -26,9 +26,8 @@ export const answerLine = (line: Uint8Array | null, entry: SetEntry, now: number
     return refused(null, error);
   }
   const id = idOf(read);
-  if (entry === setNotAvailable) return { id, result: 'refuse', code: setNotAvailable };
   try {
-    const value = entry(read, now);
+    const value = judge(read, now);
     return { id, result: 'accept', ...(value === undefined ? {} : { value }) };
   } catch (error) {
     return refused(id, error);

@@ -120,6 +120,7 @@ export const processTable = Object.freeze({
       BETTER_COMPUTE_GATEWAY_PORT: String(facts.ports.gateway),
       BETTER_COMPUTE_GATEWAY_ID: facts.env['BETTER_COMPUTE_GATEWAY_ID'] || 'gateway-1',
       BETTER_COMPUTE_INTERNAL_URL: `https://${host}:${facts.ports.internal}`,
+      ...pick(facts.env, ['BETTER_COMPUTE_GATEWAY_WEBSOCKET_PORT']),
     }),
   },
   'worker-control': {

@@ -2,6 +2,7 @@
 import { ControlError, isControlError } from '../../domain/errors.ts';
 import type { AttestNextKey } from '../tpm/attest.ts';
 import type { ClientIdentity } from '../transport/pinned-connection.ts';
+import type { GatewayRoute } from '../transport/wire.ts';
 import { type AgentPorts, AgentState } from './agent-state.ts';
 import { Link, type LinkPorts } from './link.ts';
 import { RenewalLoop, type RenewalLoopPorts } from './renewal-loop.ts';
@@ -9,6 +10,8 @@ import { RenewalLoop, type RenewalLoopPorts } from './renewal-loop.ts';
 export interface AgentOptions extends Omit<AgentPorts, 'onFinished' | 'onProgress' | 'onFatal'> {
   readonly readBootId: () => Promise<string>;
   readonly random: () => number;
+  /** How the gateway is reached. */
+  readonly route: GatewayRoute;
   /** Speaks for the next key at a renewal. */
   readonly attest: AttestNextKey;
   readonly link?: Pick<LinkPorts, 'timing' | 'limits' | 'dialWithinMs'>;
@@ -52,6 +55,7 @@ export function startAgent(options: AgentOptions): Agent {
     ...options.link,
     state,
     clientIdentity,
+    route: options.route,
     readBootId: options.readBootId,
     status: options.status,
     random: options.random,

@@ -10,8 +10,9 @@ import { second } from '../../domain/time.ts';
 import type { StatusSink } from '../state/status-file.ts';
 import { type BackoffLimits, type BackoffState, backoffLimits, freshBackoff, nextDial } from '../transport/backoff.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
-import { dialPinned } from '../transport/pinned-connection.ts';
+import type { ClientIdentity } from '../transport/pinned-connection.ts';
 import { SessionStream, type SessionTiming, sessionTiming } from '../transport/session-stream.ts';
+import type { GatewayRoute } from '../transport/wire.ts';
 import type { AgentState } from './agent-state.ts';
 import { helloOf } from './reports.ts';
 import { AgentSession } from './session.ts';
@@ -19,7 +20,8 @@ import { AgentSession } from './session.ts';
 export interface LinkPorts {
   readonly state: AgentState;
   readonly readBootId: () => Promise<string>;
-  readonly clientIdentity: () => Parameters<typeof dialPinned>[0]['client'];
+  readonly clientIdentity: () => ClientIdentity;
+  readonly route: GatewayRoute;
   readonly status: StatusSink;
   readonly random: () => number;
   readonly timing?: SessionTiming;
@@ -124,12 +126,13 @@ export class Link {
 
   async #open(): Promise<{ stream: SessionStream; session: AgentSession }> {
     const { state, timing = sessionTiming, dialWithinMs = 15 * second } = this.#ports;
-    const { gatewayUrl, gatewayServerName, servingCaPin } = state.identity;
+    const { route } = this.#ports;
     if (this.#current === undefined)
-      this.#ports.status.update({ state: 'connecting', stateDetail: `dialling ${gatewayUrl}`, nextDialAtMs: null });
-    const connection = await dialPinned({
-      gateway: { gatewayUrl, gatewayServerName, servingCaPin },
+      this.#ports.status.update({ state: 'connecting', stateDetail: `dialling ${route.shown(state.identity)}`, nextDialAtMs: null });
+    const wire = await route.openSession({
+      identity: state.identity,
       client: this.#ports.clientIdentity(),
+      commandRoots: state.held().roots.length,
       now: state.clock.now(),
       timeoutMs: dialWithinMs,
       signal: this.#stop.signal,
@@ -141,7 +144,7 @@ export class Link {
         if (session === this.#current) this.#drain(order);
       },
     });
-    const stream = new SessionStream(connection, {
+    const stream = new SessionStream(wire, {
       hello: { frame: { case: 'hello', value: hello } },
       timing,
       random: this.#ports.random,

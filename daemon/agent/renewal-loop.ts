@@ -2,13 +2,12 @@
 import { codeOf } from '../../domain/errors.ts';
 import { minute, second, showInstant } from '../../domain/time.ts';
 import { parseCertificate } from '../../pki/x509/index.ts';
-import { bounds } from '../../proto/index.ts';
 import type { IdentityStore } from '../state/identity-store.ts';
 import type { StatusSink } from '../state/status-file.ts';
 import type { AttestNextKey } from '../tpm/attest.ts';
-import { callGateway } from '../transport/call.ts';
 import { refusalFacts } from '../transport/grpc-status.ts';
-import { type ClientIdentity, dialPinned } from '../transport/pinned-connection.ts';
+import type { ClientIdentity } from '../transport/pinned-connection.ts';
+import type { GatewayRoute } from '../transport/wire.ts';
 import type { ServerClock } from '../trust/server-clock.ts';
 import type { AgentLog } from './log.ts';
 import { nextRenewalDelay, renewIdentity, renewsAt } from './renewal.ts';
@@ -17,6 +16,7 @@ export interface RenewalLoopPorts {
   readonly identity: IdentityStore;
   readonly clock: ServerClock;
   readonly clientIdentity: () => ClientIdentity;
+  readonly route: GatewayRoute;
   readonly attest: AttestNextKey;
   readonly status: StatusSink;
   readonly log: AgentLog;
@@ -86,25 +86,15 @@ export class RenewalLoop {
     this.#ports.onRenewed();
   }
 
-  async #call(request: Uint8Array): Promise<Uint8Array> {
-    const { identity, clock, clientIdentity, callWithinMs = 30 * second } = this.#ports;
-    const { gatewayUrl, gatewayServerName, servingCaPin } = identity.current.identity;
-    const connection = await dialPinned({
-      gateway: { gatewayUrl, gatewayServerName, servingCaPin },
+  #call(request: Uint8Array): Promise<Uint8Array> {
+    const { identity, clock, clientIdentity, route, callWithinMs = 30 * second } = this.#ports;
+    return route.renew(request, {
+      identity: identity.current.identity,
       client: clientIdentity(),
       now: clock.now(),
       timeoutMs: callWithinMs,
       signal: this.#stop.signal,
     });
-    const giveUp = (): void => connection.destroy();
-    this.#stop.signal.addEventListener('abort', giveUp, { once: true });
-    if (this.#stop.signal.aborted) giveUp();
-    try {
-      return await callGateway(connection, { method: 'Renew', request, maxAnswerBytes: bounds.renewResponse, timeoutMs: callWithinMs });
-    } finally {
-      this.#stop.signal.removeEventListener('abort', giveUp);
-      connection.destroy();
-    }
   }
 
   #failed(error: unknown): void {

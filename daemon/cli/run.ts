@@ -16,6 +16,8 @@ import { type RunningDaemon, startDaemon } from '../run.ts';
 import { openSiteAgent, type SiteAgentProcess } from '../site/index.ts';
 import { crashAtName, crashHook, testOnlyName } from '../state/crash-points.ts';
 import { findIdentity, getIdentity, type Identity } from '../state/identity.ts';
+import { openRoute } from '../transport/route.ts';
+import { isWebSocketUrl, webSocketUrlForm } from '../transport/websocket/url.ts';
 import { productionOverlapMs } from '../trust/offered-trust.ts';
 import { watchTrial } from '../upgrade/probation.ts';
 import { readReleaseKeys } from '../upgrade/release-keys.ts';
@@ -26,6 +28,7 @@ interface RunFlags extends CommonFlags {
   readonly config?: string;
   readonly pins?: string;
   readonly releaseKeys?: string;
+  readonly websocketUrl?: string;
   readonly simulateReboot: boolean;
   readonly demonstrationOnlyRootOverlapMs?: number;
   readonly metricsPort?: number;
@@ -89,6 +92,12 @@ const withFlags = (command: Command): Command =>
       '--pins <file>',
       'whom this machine believes, as daemon install-script wrote it: the approver set that it names is the only first one',
     )
+    .addOption(
+      new Option(
+        '--websocket-url <url>',
+        'reach the gateway over a WebSocket, through a proxy that takes TLS apart; goes before the configuration',
+      ).argParser(webSocketUrl),
+    )
     .option('--release-keys <file>', 'public keys (PEM) of who may publish the program of this machine; without one it is replaced by hand')
     .option('--simulate-reboot', 'for development hosts: node.reboot restarts this program with a new boot id', false)
     .addOption(
@@ -124,6 +133,7 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
     crash: crashHook(env),
     onFailed: fail,
     upgrade,
+    route: await openRoute(flags.websocketUrl ?? config.websocket?.url, { proxyCaFile: config.websocket?.proxyCaFile, env }),
     ...(site === null ? {} : { roleHandlers: (around) => site.roleHandlers(around) }),
   }).catch(async (error: unknown) => {
     await site?.close();
@@ -211,4 +221,9 @@ function listenAddress(value: string): string {
 function port(value: string): number {
   if (!/^\d{1,5}$/.test(value) || Number(value) > 65_535) throw new InvalidArgumentError('It must be a port number from 0 to 65535.');
   return Number(value);
+}
+
+function webSocketUrl(value: string): string {
+  if (isWebSocketUrl(value)) return value;
+  throw new InvalidArgumentError(`It ${webSocketUrlForm}.`);
 }

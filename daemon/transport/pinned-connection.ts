@@ -131,7 +131,7 @@ function secureContextOf(client: ClientIdentity | null): SecureContext {
 }
 
 /** DER, leaf first, as the gateway sent it. */
-function peerChain(socket: TLSSocket): Uint8Array[] {
+export function peerChain(socket: TLSSocket): Uint8Array[] {
   const chain: Uint8Array[] = [];
   for (let next = socket.getPeerX509Certificate(); next !== undefined && chain.length < longestChain; next = next.issuerCertificate)
     chain.push(next.raw);

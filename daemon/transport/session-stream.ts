@@ -1,28 +1,17 @@
 /**
- * One Session stream: frames out, frames in, and three ways to notice that nobody is there any more, each against a fault the others
+ * One session on a wire: frames out, frames in, and three ways to notice that nobody is there any more, each against a fault the others
  * do not see:
  *   - PING every 20 s, two without an answer: a path that swallows packets (B26);
  *   - application heartbeat, two without an answer: a peer that answers PING while its stream is dead (B46);
  *   - a deadline for the first frame: a server that says nothing at all (B48).
  * Frames are handled one after another; while one is being handled, reading stops, and the peer is held back by flow control.
  */
-import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2';
+import type { ClientHttp2Stream } from 'node:http2';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
-import {
-  AgentFrameSchema,
-  bounds,
-  decodeMessage,
-  encodeMessage,
-  frameMessage,
-  type ServerFrame,
-  ServerFrameSchema,
-} from '../../proto/index.ts';
-import { requestHeaders } from './call.ts';
-import { refusalOf } from './grpc-status.ts';
-import { createMessageCutter } from './message-cutter.ts';
-import type { PinnedConnection } from './pinned-connection.ts';
+import { AgentFrameSchema, decodeMessage, encodeMessage, type ServerFrame, ServerFrameSchema } from '../../proto/index.ts';
+import type { SessionWire } from './wire.ts';
 
 export type AgentFrameInit = MessageInitShape<typeof AgentFrameSchema>;
 
@@ -59,11 +48,9 @@ export interface SessionStreamOptions {
 }
 
 export class SessionStream {
-  readonly #stream: ClientHttp2Stream;
-  readonly #connection: PinnedConnection;
+  readonly #wire: SessionWire;
   readonly #options: SessionStreamOptions;
   readonly #timers = new Set<NodeJS.Timeout>();
-  #headers: IncomingHttpHeaders | undefined;
   #failure: ControlError | undefined;
   #sawFrame = false;
   #beat = 0n;
@@ -74,46 +61,34 @@ export class SessionStream {
   /** Resolves when the gateway says it will end this connection (GOAWAY): dial anew at once, this stream drains (B23). */
   readonly goingAway: Promise<void>;
 
-  constructor(connection: PinnedConnection, options: SessionStreamOptions) {
-    this.#connection = connection;
+  constructor(wire: SessionWire, options: SessionStreamOptions) {
+    this.#wire = wire;
     this.#options = options;
-    this.#stream = connection.session.request(requestHeaders('Session'), { endStream: false });
-    this.goingAway = new Promise((resolve) => connection.session.once('goaway', () => resolve()));
-    this.ended = new Promise((resolve) => {
-      this.#stream.once('close', () => resolve(this.#onClose()));
-    });
-    this.#stream.on('response', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
-    this.#stream.on('trailers', (headers) => void (this.#headers = { ...this.#headers, ...headers }));
-    this.#stream.on(
-      'error',
-      (cause) =>
-        (this.#failure ??= new ControlError('UNAVAILABLE', 'the session was lost', { cause, details: { reason: 'connection-lost' } })),
-    );
+    this.goingAway = wire.goingAway;
+    this.ended = wire.closed.then(() => this.#onClose());
     this.#startDeadlines();
     void this.#read();
     this.send(options.hello);
   }
 
   get isOpen(): boolean {
-    return !this.#ended && !this.#stream.destroyed && this.#failure === undefined;
+    return !this.#ended && !this.#wire.isGone && this.#failure === undefined;
   }
 
   /** False when it went nowhere: what must arrive is kept by the caller until it is confirmed. */
   send(frame: AgentFrameInit): boolean {
-    if (!this.isOpen || this.#stream.writableEnded) return false;
-    if (this.#stream.writableLength > unsentMaxBytes) {
+    if (!this.isOpen || !this.#wire.isWritable) return false;
+    if (this.#wire.unsentBytes > unsentMaxBytes) {
       this.fail(new ControlError('UNAVAILABLE', 'the gateway does not read what it is sent', { details: { reason: 'send-budget' } }));
       return false;
     }
-    this.#stream.write(frameMessage(encodeMessage(AgentFrameSchema, frame, 'agentFrame'), Buffer.allocUnsafe));
+    this.#wire.send(encodeMessage(AgentFrameSchema, frame, 'agentFrame'));
     return true;
   }
 
   /** A Tunnel stream on this connection (TRN-008); undefined when it is over. */
   requestTunnel(): ClientHttp2Stream | undefined {
-    const { session } = this.#connection;
-    if (!this.isOpen || session.destroyed || session.closed) return undefined;
-    return session.request(requestHeaders('Tunnel'), { endStream: false });
+    return this.isOpen ? this.#wire.requestTunnel() : undefined;
   }
 
   /** Beats from now on. */
@@ -140,49 +115,36 @@ export class SessionStream {
     if (this.#ended) return;
     this.#ended = true;
     this.#clearTimers();
-    if (this.#stream.destroyed || this.#connection.session.destroyed) return this.#connection.destroy();
-    const cut = setTimeout(() => this.#connection.destroy(), 2 * second);
-    cut.unref();
-    this.#stream.once('close', () => {
-      clearTimeout(cut);
-      this.#connection.destroy();
-    });
-    this.#stream.end(() => this.#stream.close(constants.NGHTTP2_NO_ERROR));
+    this.#wire.finish();
   }
 
   /** Ends it at once, and says why. */
   fail(error: ControlError): void {
     if (this.#ended) return;
     this.#failure ??= error;
-    this.#connection.destroy();
+    this.#wire.destroy();
   }
 
   #onClose(): ControlError | null {
     this.#clearTimers();
     const ours = this.#ended;
     this.#ended = true;
-    // The rest of the connection is worth nothing without its one stream.
-    if (!ours) this.#connection.destroy();
     if (ours) return null;
+    this.#wire.destroy();
     return (
       this.#failure ??
-      refusalOf(this.#headers) ??
+      this.#wire.verdict() ??
       new ControlError('UNAVAILABLE', 'the gateway ended the session', { details: { reason: 'ended' } })
     );
   }
 
   async #read(): Promise<void> {
-    const cutter = createMessageCutter(bounds.serverFrame);
     try {
-      for await (const chunk of this.#stream) {
-        for (const message of cutter.push(chunk as Buffer)) {
-          this.#sawFrame = true;
-          await this.#options.onFrame(decodeFrame(message), this);
-          if (!this.isOpen) return;
-        }
+      for await (const message of this.#wire.messages()) {
+        this.#sawFrame = true;
+        await this.#options.onFrame(decodeFrame(message), this);
+        if (!this.isOpen) return;
       }
-      // The gateway's half is over; ours would keep the stream half open for ever (B20).
-      if (!this.#stream.destroyed) this.#stream.close(constants.NGHTTP2_NO_ERROR);
     } catch (error) {
       this.fail(
         error instanceof ControlError
@@ -202,10 +164,10 @@ export class SessionStream {
       () => timing.pingEveryMs * (0.95 + 0.1 * random()),
       () => {
         if (unanswered >= missedMax) return this.fail(dead('ping-lost', `the gateway did not answer ${missedMax} pings`));
-        if (this.#connection.session.destroyed) return;
+        if (this.#wire.isGone) return;
         unanswered += 1;
-        this.#connection.session.ping((error) => {
-          if (error === null) unanswered = 0;
+        this.#wire.ping(() => {
+          unanswered = 0;
         });
       },
     );

@@ -7,7 +7,6 @@
  * while the stream is backed up, everything else ends the session above the send budget (outbound.ts), a stream that moves
  * no byte for too long is cut, and a peer that floods is read from more slowly.
  */
-import type { ServerHttp2Stream } from 'node:http2';
 import { isControlError } from '../../domain/errors.ts';
 import {
   AgentFrameSchema,
@@ -18,9 +17,7 @@ import {
   ProtocolError,
   type TrustRefused,
 } from '../../proto/index.ts';
-import { okTrailers } from '../grpc/metadata.ts';
 import { prefixRefusal, type RefusalReason, refusal, toWireRefusal } from '../grpc/refusals.ts';
-import { cutStream, endStream, openResponse, refuseStream } from '../grpc/stream.ts';
 import { type AskingSession, type BrokerQuestion, withQuestion } from './broker-relay.ts';
 import type { ReceivedFrame, ServerFrameInit, SessionEffects, SessionHost, SessionPeer } from './contract.ts';
 import { SessionCore } from './core.ts';
@@ -40,7 +37,8 @@ import type {
   QueuedCommand,
   StoredDesiredState,
 } from './store.ts';
-import { attachStream, type StreamTarget } from './stream-events.ts';
+import type { SessionStream, SessionTransport } from './stream.ts';
+import type { StreamTarget } from './stream-events.ts';
 
 export const sessionLimits = Object.freeze({
   /** Frames between two sweeps (one second) before the peer is made to wait. */
@@ -61,7 +59,8 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
   /** What the daemon reported since the last presence write; null for nothing. */
   unwritten: SessionReport | null = null;
   writtenSeenAt = 0;
-  readonly stream: ServerHttp2Stream;
+  readonly stream: SessionStream;
+  readonly #transport: SessionTransport;
   readonly #outbound: Outbound;
   readonly #host: SessionHost<AgentSession>;
   readonly #reader = new MessageReader(bounds.agentFrame, prefixRefusal);
@@ -71,18 +70,18 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
   #endedAt = 0;
 
   constructor(
-    stream: ServerHttp2Stream,
+    stream: SessionStream,
     host: SessionHost<AgentSession>,
-    { id, peer }: { readonly id: string; readonly peer: SessionPeer },
+    { id, peer, transport }: { readonly id: string; readonly peer: SessionPeer; readonly transport: SessionTransport },
   ) {
     this.id = id;
     this.peer = peer;
     this.stream = stream;
+    this.#transport = transport;
     this.#outbound = new Outbound(stream);
     this.#host = host;
     this.core = new SessionCore(peer.nodeId, host.terms, host.now());
-    openResponse(stream);
-    attachStream(stream, this);
+    transport.open(stream, this);
   }
 
   get nodeId(): string {
@@ -109,6 +108,22 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     } catch (error) {
       this.#fail(error);
     }
+    this.#mayPause();
+  }
+
+  onWhole(message: Uint8Array): void {
+    if (this.core.phase === 'ended') return;
+    try {
+      if (message.length > bounds.agentFrame)
+        throw prefixRefusal({ reason: 'frame-too-large', length: message.length, maxBytes: bounds.agentFrame });
+      this.onMessage(message);
+    } catch (error) {
+      this.#fail(error);
+    }
+    this.#mayPause();
+  }
+
+  #mayPause(): void {
     if (this.core.phase === 'opening') this.#pause('opening');
     else if (this.#frames > sessionLimits.framesPerSweep) this.#pause('flood');
     else if (this.#host.isRecorderFull) this.#pause('recorder');
@@ -131,12 +146,22 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.core.onClosed();
     this.endReason = 'half-closed';
     this.#endedAt = this.#host.now();
-    endStream(this.stream, okTrailers);
+    this.#transport.finish(this.stream);
   }
 
   onClose(): void {
     this.core.onClosed();
     this.#host.closed(this);
+  }
+
+  /** The chain that the peer proved itself with. @throws when its connection is gone */
+  peerChain(): readonly Uint8Array[] {
+    return this.#transport.chainOf(this.stream);
+  }
+
+  /** For the transport's own accounts. */
+  streamClosed(wasUseful: boolean): void {
+    this.#transport.closed(this.stream, wasUseful);
   }
 
   onDrain(): void {
@@ -289,7 +314,7 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.endReason = reason;
     this.#endedAt = this.#host.now();
     this.#host.ended(this, reason);
-    refuseStream(this.stream, toWireRefusal(error, this.#host.random));
+    this.#transport.refuse(this.stream, toWireRefusal(error, this.#host.random));
   }
 
   /** The peer takes nothing: trailers would wait behind what it does not read. */
@@ -299,7 +324,7 @@ export class AgentSession implements SessionEffects, StreamTarget, DispatchSessi
     this.endReason = 'send-budget';
     this.#endedAt = this.#host.now();
     this.#host.ended(this, 'send-budget');
-    cutStream(this.stream);
+    this.#transport.cut(this.stream);
   }
 
   #pause(reason: PauseReason): void {

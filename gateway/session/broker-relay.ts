@@ -6,8 +6,6 @@
  * Beside the frames, not among them: a question waits for no record and no command, and its answer for no window. What a session may
  * have under way of each kind is bounded, and so is the whole, so that a slow broker costs answers and never sessions.
  */
-import type { ServerHttp2Stream } from 'node:http2';
-import type { TLSSocket } from 'node:tls';
 import type { DescMessage, Message } from '@bufbuild/protobuf';
 import type { EventError } from '../../domain/capacity/binding.ts';
 import type { SecretError } from '../../domain/secrets/errors.ts';
@@ -32,13 +30,13 @@ import {
 } from '../../proto/index.ts';
 import type { GatewayLog } from '../log.ts';
 import type { GatewayServices } from '../services.ts';
-import { peerChainOf } from '../tls/peer.ts';
 import type { ReceivedFrame, SessionPeer } from './contract.ts';
 
 /** The part of a session that the relay needs. */
 export interface AskingSession {
   readonly peer: SessionPeer;
-  readonly stream: ServerHttp2Stream;
+  /** DER, leaf first. @throws when the connection is gone */
+  peerChain(): readonly Uint8Array[];
   /** Sends an encoded ServerFrame unless the session is over by now. */
   answer(frame: Uint8Array): void;
 }
@@ -181,9 +179,7 @@ export class BrokerRelay {
 
   /** The broker's answer, as it gave it. */
   async #ask({ session, question, kind }: Passage): Promise<Uint8Array> {
-    const socket = session.stream.session?.socket;
-    if (socket === undefined) throw new Error('the connection is gone');
-    const answer = await this.#services[kind.service]?.(kind.bytesOf(question), { chain: peerChainOf(socket as TLSSocket) });
+    const answer = await this.#services[kind.service]?.(kind.bytesOf(question), { chain: session.peerChain() });
     if (answer === undefined || kind.requestIdOf(answer) !== question.value.requestId) throw new Error('the answer is to another request');
     return answer;
   }

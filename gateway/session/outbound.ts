@@ -2,9 +2,9 @@
  * What a session has queued to its peer, counted here: Node bounds nothing on the way out (1,000 × 64 KiB to a peer that
  * never reads = 62.5 MiB in memory), and `write` saying false stops nobody.
  */
-import type { ServerHttp2Stream } from 'node:http2';
 import { encodeMessage, frameMessage, ServerFrameSchema } from '../../proto/index.ts';
 import type { ServerFrameInit } from './contract.ts';
+import type { SessionStream } from './stream.ts';
 
 export const outboundLimits = Object.freeze({
   /** Bytes queued before the session ends. */
@@ -16,12 +16,12 @@ export const outboundLimits = Object.freeze({
 });
 
 export class Outbound {
-  readonly #stream: ServerHttp2Stream;
+  readonly #stream: SessionStream;
   #sentBytes = 0;
   #flushedAtSweep = 0;
   #stalledSince = 0;
 
-  constructor(stream: ServerHttp2Stream) {
+  constructor(stream: SessionStream) {
     this.#stream = stream;
   }
 

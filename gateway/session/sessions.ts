@@ -6,7 +6,6 @@
  * between is sent behind it; a failing database ends no session and no process.
  */
 import { randomUUID } from 'node:crypto';
-import type { ServerHttp2Stream } from 'node:http2';
 import type { TrustRefused } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import type { GatewayLog } from '../log.ts';
@@ -25,6 +24,7 @@ import type { HelloFacts } from './read-frames.ts';
 import { Recorder } from './recorder.ts';
 import { inTurns, sendSlots } from './spread.ts';
 import type { CommandProgressRow, PublishedTrust, Revocation, SessionStore } from './store.ts';
+import type { SessionStream, SessionTransport } from './stream.ts';
 import { TrustFeed } from './trust-feed.ts';
 
 export interface SessionsOptions {
@@ -35,8 +35,6 @@ export interface SessionsOptions {
   readonly log: GatewayLog;
   readonly metrics: GatewayMetrics;
   readonly brokers: BrokerRelay;
-  /** The stream is gone; `wasUseful`: it had been a session. */
-  onClosed(stream: ServerHttp2Stream, wasUseful: boolean): void;
   onTrust?(trust: PublishedTrust): void;
 }
 
@@ -124,10 +122,14 @@ export class Sessions implements SessionHost<AgentSession> {
   }
 
   /** A stream whose peer was verified. @throws draining, database-unavailable */
-  accept(stream: ServerHttp2Stream, peer: SessionPeer): AgentSession {
+  accept<S extends SessionStream>(stream: S, peer: SessionPeer, transport: SessionTransport<S>): AgentSession {
     if (this.#isDraining) throw refusal('draining');
     if (this.database.isRefusing) throw refusal('database-unavailable');
-    const session = new AgentSession(stream, this, { id: randomUUID(), peer: this.#withSharedIssuer(peer) });
+    const session = new AgentSession(stream, this, {
+      id: randomUUID(),
+      peer: this.#withSharedIssuer(peer),
+      transport,
+    });
     this.#all.add(session);
     return session;
   }
@@ -181,7 +183,7 @@ export class Sessions implements SessionHost<AgentSession> {
     if (this.#byNode.get(session.nodeId) === session) this.#byNode.delete(session.nodeId);
     this.#dispatcher.forget(session);
     if (session.isRecorded) this.#recordEnd(session);
-    this.#options.onClosed(session.stream, wasUseful);
+    session.streamClosed(wasUseful);
   }
 
   /** One second has passed. */

@@ -2,7 +2,10 @@
 import type { ServerHttp2Stream } from 'node:http2';
 
 export interface StreamTarget {
+  /** Bytes of the stream, cut anywhere. */
   onChunk(chunk: Buffer): void;
+  /** One message, from a transport that keeps them apart itself. */
+  onWhole(message: Uint8Array): void;
   onHalfClose(): void;
   onClose(): void;
   onDrain(): void;

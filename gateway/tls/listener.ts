@@ -15,7 +15,7 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2';
 import { type AddressInfo, createServer, type Server } from 'node:net';
-import type { TLSSocket } from 'node:tls';
+import type { TLSSocket, Server as TlsServer } from 'node:tls';
 import type { Scheduler } from '../scheduler.ts';
 import type { TurnQueue } from '../turn-queue.ts';
 import { Admission } from './admission.ts';
@@ -104,7 +104,11 @@ const pemOf = ({ key, cert, ca }: CheckedMaterial): { key: string | Buffer; cert
   ca,
 });
 
-function createAdmission(http2: Http2SecureServer, { scheduler, turns, handshakesAtATime = 8 }: ListenerOptions): Admission {
+/** The door of a TLS server whose raw sockets are accepted elsewhere. */
+export function createAdmission(
+  secure: TlsServer,
+  { scheduler, turns, handshakesAtATime = 8 }: Pick<ListenerOptions, 'scheduler' | 'turns' | 'handshakesAtATime'>,
+): Admission {
   const admission = new Admission({
     slots: handshakesAtATime,
     leaseMs: 50,
@@ -113,10 +117,10 @@ function createAdmission(http2: Http2SecureServer, { scheduler, turns, handshake
     waitAtMostMs: 30_000,
     scheduler,
     turns,
-    admit: (socket) => http2.emit('connection', socket),
+    admit: (socket) => secure.emit('connection', socket),
   });
-  http2.on('secureConnection', (socket: TLSSocket) => admission.finished(socket));
-  http2.on('tlsClientError', (_: Error, socket: TLSSocket) => admission.finished(socket));
+  secure.on('secureConnection', (socket: TLSSocket) => admission.finished(socket));
+  secure.on('tlsClientError', (_: Error, socket: TLSSocket) => admission.finished(socket));
   return admission;
 }
 

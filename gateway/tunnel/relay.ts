@@ -34,12 +34,13 @@ import type { ServerFrameInit } from '../session/contract.ts';
 import type { DatabaseWatch } from '../session/database-watch.ts';
 import { createLimiter } from '../session/limiter.ts';
 import type { SessionStore, StoredDesiredState } from '../session/store.ts';
+import type { SessionStream } from '../session/stream.ts';
 import { readFirstFrame } from './first-frame.ts';
 
 /** The part of a session that a tunnel needs. */
 export interface TunnelSession {
   readonly nodeId: string;
-  readonly stream: ServerHttp2Stream;
+  readonly stream: Pick<SessionStream, 'session' | 'once' | 'off'>;
   send(frame: ServerFrameInit): void;
 }
 
@@ -154,6 +155,10 @@ export class TunnelRelay {
       verifyExecTicket(ticket, { keys, issuer: access?.ticketIssuer ?? '', nodeId, now: scheduler.now(), guard: this.#guard });
     } catch (cause) {
       throw refusal('ticket-refused', { cause });
+    }
+    // WS-028. Whoever holds a good ticket may know it.
+    if (session.stream.session === undefined) {
+      throw refusal('tunnel-not-opened', { message: 'the machine is connected over a WebSocket, which carries no tunnels' });
     }
     return session;
   }

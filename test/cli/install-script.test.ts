@@ -146,6 +146,7 @@ describe('better-compute daemon install-script', () => {
           trustDomain,
           pins: '/etc/better-compute/pins.json',
           releaseKeys: data === dataDir ? '/etc/better-compute/release-keys.pem' : null,
+          websocketUrl: data === dataDir ? 'wss://gw.example:8444' : null,
         }),
       );
       const { status, stderr, stdout } = spawnSync('systemd-analyze', ['verify', '--man=no', join(folder, name)], { encoding: 'utf8' });
@@ -171,6 +172,7 @@ describe('better-compute daemon install-script', () => {
       dataDir: nasty,
       download: { url: "https://x.test/it's$(x)", sha256: 'a'.repeat(64) },
       releaseKeys: encodePem('PUBLIC KEY', bundle.joinSigning.spki),
+      websocketUrl: null,
     });
     const { status, stderr } = spawnSync('sh', ['-n'], { input: text, encoding: 'utf8' });
     assert.deepEqual([status, stderr], [0, '']);
@@ -225,6 +227,7 @@ describe('better-compute daemon install-script', () => {
           dataDir: '/var/lib/bcd',
           download: null,
           releaseKeys: null,
+          websocketUrl: null,
         });
         const { folder, sh } = machineOf(script);
         writeFileSync(join(folder, 'token'), token);

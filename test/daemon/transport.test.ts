@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { backoffLimits } from '../../daemon/transport/backoff.ts';
+import { GrpcWire } from '../../daemon/transport/grpc-route.ts';
 import { dialPinned } from '../../daemon/transport/pinned-connection.ts';
 import { SessionStream, sessionTiming } from '../../daemon/transport/session-stream.ts';
 import { minute, second } from '../../domain/time.ts';
@@ -68,7 +69,7 @@ describe('the way to the gateway', () => {
         timeoutMs: 10 * second,
       });
       let timers: number[] = [];
-      const stream = new SessionStream(connection, {
+      const stream = new SessionStream(new GrpcWire(connection), {
         hello: { frame: { case: 'hello', value: {} } },
         timing: sessionTiming,
         random: () => 0.5,

@@ -18,7 +18,9 @@ import { type Marks, type MarksStore, raisedMarks } from '../../daemon/state/mar
 import type { KeptSpec, SpecStore } from '../../daemon/state/spec-store.ts';
 import type { StatusContent, StatusSink } from '../../daemon/state/status-file.ts';
 import type { BackoffLimits } from '../../daemon/transport/backoff.ts';
+import { grpcRoute } from '../../daemon/transport/grpc-route.ts';
 import { type SessionTiming, sessionTiming } from '../../daemon/transport/session-stream.ts';
+import type { GatewayRoute } from '../../daemon/transport/wire.ts';
 import { type ClockSource, createServerClock } from '../../daemon/trust/server-clock.ts';
 import type { TunnelConfig } from '../../daemon/tunnel/config.ts';
 import { TunnelHost } from '../../daemon/tunnel/host.ts';
@@ -41,6 +43,8 @@ export interface MemberOptions {
   readonly handlers?: KindHandlers;
   readonly minOverlapMs?: number;
   readonly timing?: SessionTiming;
+  /** Without: gRPC. */
+  readonly route?: GatewayRoute;
   readonly limits?: BackoffLimits;
   readonly log?: AgentLog;
   readonly random?: () => number;
@@ -145,6 +149,7 @@ export function startMember(options: MemberOptions): Member {
     status: sink,
     crash: neverCrash,
     attest: async () => new Uint8Array(),
+    route: options.route ?? grpcRoute,
     wallMs: source.wallMs,
     journal: new Journal({ storage: options.journalStorage ?? memoryStorage, records: [], withoutPayload }),
     quorum: options.quorumStores ?? memoryQuorumStores(),

@@ -4,26 +4,35 @@ import { create, toBinary } from '@bufbuild/protobuf';
 import { ControlError } from '../../domain/errors.ts';
 import { openJoinToken, sealJoinToken, verifyJoinResponse } from '../../pki/enroll/index.ts';
 import { signCommand, verifyEnvelope, verifyIntent } from '../../pki/envelope/index.ts';
+import { readGatewayProof, readNodeProof } from '../../pki/handshake/index.ts';
 import { signTrustBundle, trustBundleOf, verifySignedTrustBundle } from '../../pki/trust/index.ts';
 import { kidOf } from '../../pki/x509/index.ts';
 import {
   AgentFrameSchema,
   bounds,
   CommandBodySchema,
+  closePayload,
   DesiredStateBodySchema,
   decodeGrpcMessage,
   decodeMessage,
   encodeMessage,
+  encodeWebSocketFrame,
   JoinRequestSchema,
   JoinResponseBodySchema,
   JoinResponseSchema,
   MessageReader,
+  parseCloseReason,
   RenewRequestSchema,
   ServerFrameSchema,
   type Signature,
   SignatureSchema,
   SignedTrustBundleSchema,
   signingInput,
+  WebSocketFault,
+  WebSocketGatewayProofSchema,
+  WebSocketNodeProofSchema,
+  WebSocketReader,
+  webSocketOpcodes,
 } from '../../proto/index.ts';
 import type { Target } from './engine.ts';
 import { mutateDer } from './mutate-der.ts';
@@ -115,6 +124,20 @@ export async function protocolTargets({ bundle, worker, leaf }: World): Promise<
       run: (input) => readFrames(input),
     },
     {
+      name: 'websocket-frames',
+      maxBytes: bounds.agentFrame,
+      seeds: agentFrames.map((frame) =>
+        Buffer.concat([
+          encodeWebSocketFrame(webSocketOpcodes.binary, frame, webSocketMask),
+          encodeWebSocketFrame(webSocketOpcodes.ping, nonce, webSocketMask),
+          encodeWebSocketFrame(webSocketOpcodes.close, closePayload(4_014, 'draining 500 this gateway is going away'), webSocketMask),
+        ]),
+      ),
+      mutators: mutatorsOf(bounds.agentFrame),
+      run: readWebSocket,
+    },
+    ...webSocketProofs(leaf),
+    {
       name: 'grpc-text',
       maxBytes: 16 * 1024,
       seeds: [bytesOf('caf%C3%A9 100%25 %F0%9F%98%80')],
@@ -144,4 +167,43 @@ function readFrames(input: Uint8Array): void {
     reader.push(input.subarray(at, at + piece), sink);
     at += piece;
   }
+}
+
+const webSocketMask = Uint8Array.of(5, 6, 7, 8);
+
+/** In pieces likewise. A fault is the answer to what is none. */
+function readWebSocket(input: Uint8Array): void {
+  const reader = new WebSocketReader({ from: 'client', maxMessageBytes: bounds.webSocketMessage, takesText: true });
+  const sink = {
+    onMessage: () => undefined,
+    onPing: () => undefined,
+    onPong: () => undefined,
+    onClose: (_code: number | null, reason: string) => void parseCloseReason(reason),
+  };
+  try {
+    for (let at = 0; at < input.length; ) {
+      const piece = 1 + ((input[at] as number) % 16) ** 4;
+      reader.push(input.subarray(at, at + piece), sink);
+      at += piece;
+    }
+  } catch (error) {
+    if (!(error instanceof WebSocketFault)) throw error;
+  }
+}
+
+/** The headers of the two ends. */
+function webSocketProofs(leaf: Uint8Array): Target[] {
+  const node = create(WebSocketNodeProofSchema, { chain: [leaf], nonce, timeMs: BigInt(now) });
+  const gateway = create(WebSocketGatewayProofSchema, { chain: [leaf], timeMs: BigInt(now) });
+  const of = (name: string, seed: Uint8Array, read: (text: string) => unknown): Target => ({
+    name,
+    maxBytes: 2 * bounds.webSocketProof,
+    seeds: [bytesOf(Buffer.from(seed).toString('base64url'))],
+    mutators: mutatorsOf(2 * bounds.webSocketProof, mutateBase64),
+    run: (input) => read(textOf(input)),
+  });
+  return [
+    of('websocket-node-proof', toBinary(WebSocketNodeProofSchema, node), readNodeProof),
+    of('websocket-gateway-proof', toBinary(WebSocketGatewayProofSchema, gateway), readGatewayProof),
+  ];
 }

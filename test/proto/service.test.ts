@@ -87,15 +87,20 @@ describe('what the protocol declares', () => {
       .map(([name]) => name)
       .sort();
     assert.deepEqual(helpers, [
+      'closePayload',
       'decodeGrpcMessage',
       'decodeMessage',
       'embeddedMessage',
+      'encodeCloseReason',
       'encodeGrpcMessage',
       'encodeMessage',
+      'encodeWebSocketFrame',
       'envelopeOf',
       'frameMessage',
+      'isCloseCode',
       'isProtocolRange',
       'negotiateProtocolVersion',
+      'parseCloseReason',
       'signingInput',
       'u64be',
       'writePrefix',

@@ -24,6 +24,8 @@ export interface InstallScriptOptions extends CommonOptions {
   readonly bcdSha256: string | null;
   readonly dataDir: string;
   readonly approverSetSha256: string | null;
+  /** wss URL of the gateway, for networks whose proxy takes TLS apart. */
+  readonly websocketUrl: string | null;
   /** PEM files of public keys. */
   readonly releaseKey: readonly string[];
   readonly out: string | null;
@@ -39,6 +41,7 @@ interface Flags {
   readonly bcdSha256?: string;
   readonly dataDir: string;
   readonly approverSetSha256?: string;
+  readonly websocketUrl?: string;
   readonly releaseKey?: readonly string[];
   readonly out?: string;
   readonly pki?: string;
@@ -64,6 +67,12 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         'the only first approver set that machines take (pki trust-version prints it); without, a machine keeps the one it has',
       ).argParser(sha256),
     )
+    .addOption(
+      new Option(
+        '--websocket-url <url>',
+        'wss URL by which machines behind a proxy that takes TLS apart reach the gateway (they join over gRPC)',
+      ).argParser(wssUrl),
+    )
     .option(
       '--release-key <file...>',
       'public key (PEM) of who may publish bcd: machines replace it by what that key signed, else it is replaced by hand',
@@ -78,6 +87,7 @@ export function newInstallScript(run: (options: InstallScriptOptions) => Promise
         bcdUrl: flags.bcdUrl ?? null,
         bcdSha256: flags.bcdSha256 ?? null,
         approverSetSha256: flags.approverSetSha256 ?? null,
+        websocketUrl: flags.websocketUrl ?? null,
         releaseKey: flags.releaseKey ?? [],
         out: flags.out ?? null,
         pki: flags.pki ?? null,
@@ -95,6 +105,12 @@ function httpsUrl(value: string): string {
   const url = URL.canParse(value) ? new URL(value) : null;
   if (url?.protocol === 'https:' && url.username === '' && url.password === '') return value;
   throw new InvalidArgumentError('It must be an https URL without a user name.');
+}
+
+function wssUrl(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  if (url?.protocol === 'wss:' && url.hostname !== '' && `${url.protocol}//${url.host}` === value.replace(/\/$/, '')) return value;
+  throw new InvalidArgumentError('It must be a wss URL of host and port alone.');
 }
 
 /** Absolute, on one line: it stands in a unit and in a script. */
@@ -123,8 +139,8 @@ export async function installScriptRun(options: InstallScriptOptions, ports: Por
     ...(approverSetSha256 === null ? {} : { approverSetSha256 }),
   });
   const releaseKeys = releaseKeysOf(options.releaseKey);
-  const { role, bcd: program, dataDir } = options;
-  const script = installScript({ trustDomain, pins, download, releaseKeys, role, program, dataDir });
+  const { role, bcd: program, dataDir, websocketUrl } = options;
+  const script = installScript({ trustDomain, pins, download, releaseKeys, role, program, dataDir, websocketUrl });
   const digest = createHash('sha256').update(script).digest('hex');
   const out = options.out === null ? null : resolve(options.out);
   if (out !== null) await replaceWhole(out, script);

@@ -22,6 +22,8 @@ export interface ScriptOptions {
   readonly download: { readonly url: string; readonly sha256: string } | null;
   /** Public keys (PEM) of who may publish the program; null: it is replaced by hand alone (SKEW-017). */
   readonly releaseKeys: string | null;
+  /** Where the machine reaches the gateway over a WebSocket; null: gRPC. */
+  readonly websocketUrl: string | null;
 }
 
 const configFolder = '/etc/better-compute';
@@ -33,7 +35,7 @@ const unitFolder = '/etc/systemd/system';
 export const shellQuoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 export function installScript(options: ScriptOptions): string {
-  const { trustDomain, pins, role, program, dataDir, releaseKeys } = options;
+  const { trustDomain, pins, role, program, dataDir, releaseKeys, websocketUrl } = options;
   return `#!/bin/sh
 # Makes this machine one of the fleet ${trustDomain}. Written by: better-compute daemon install-script
 #
@@ -82,7 +84,7 @@ put_pins <<'END_OF_PINS'
 ${pins}END_OF_PINS
 
 ${releaseKeysStep(releaseKeys)}put "$unit" 0644 <<'END_OF_UNIT'
-${systemdUnit({ program, dataDir, trustDomain, pins: pinsPath, releaseKeys: releaseKeys === null ? null : releaseKeysPath })}END_OF_UNIT
+${systemdUnit({ program, dataDir, trustDomain, pins: pinsPath, releaseKeys: releaseKeys === null ? null : releaseKeysPath, websocketUrl })}END_OF_UNIT
 
 if [ -e "$data_dir/identity.json" ]; then
   [ "$#" = 0 ] || printf 'this machine has joined already: the token is not used\\n' >&2

@@ -14,11 +14,13 @@ export interface UnitOptions {
   readonly pins: string;
   /** File of the pinned release keys: the daemon may replace its program then. null: it is replaced by hand. */
   readonly releaseKeys: string | null;
+  /** wss URL; null: gRPC. */
+  readonly websocketUrl: string | null;
 }
 
 export const unitName = 'bcd.service';
 
-export const systemdUnit = ({ program, dataDir, trustDomain, pins, releaseKeys }: UnitOptions): string => `[Unit]
+export const systemdUnit = ({ program, dataDir, trustDomain, pins, releaseKeys, websocketUrl }: UnitOptions): string => `[Unit]
 Description=Better Compute daemon (${escaped(trustDomain)})
 After=network-online.target
 Wants=network-online.target
@@ -26,7 +28,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}
+ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}${websocketUrl === null ? '' : ` --websocket-url ${quoted(websocketUrl)}`}
 Restart=always
 RestartSec=5
 KillMode=mixed

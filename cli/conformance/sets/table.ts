@@ -5,17 +5,13 @@ import { judgeAesGcm, judgeAesKw, judgeHkdf, judgeJwe, judgeJwk, judgeJws } from
 import { judgeEcdh, judgeEs256, judgeSpki } from './keys.ts';
 import { judgeMerkle, judgeTrustWalk } from './quorum.ts';
 import { judgeEd25519, judgeSshCert, judgeSshKrl } from './ssh.ts';
+import { judgeWebSocket } from './websocket.ts';
 import { judgeCsr, judgeSpiffeId, judgeX509 } from './x509.ts';
 
 /** Answers with the value of an accepted case (undefined: it has none), or throws why it is refused. */
 export type Judge = (read: Case, now: number) => unknown;
 
-/** Sets whose code this release does not have: each case says so. */
-export const setNotAvailable = 'set-not-available';
-
-export type SetEntry = Judge | typeof setNotAvailable;
-
-export const sets: Readonly<Record<string, SetEntry>> = Object.freeze({
+export const sets: Readonly<Record<string, Judge>> = Object.freeze({
   es256: judgeEs256,
   ed25519: judgeEd25519,
   ecdh: judgeEcdh,
@@ -33,11 +29,11 @@ export const sets: Readonly<Record<string, SetEntry>> = Object.freeze({
   'ssh-krl': judgeSshKrl,
   merkle: judgeMerkle,
   'trust-walk': judgeTrustWalk,
-  'ws-frames': setNotAvailable,
+  'ws-frames': judgeWebSocket,
 });
 
 /** INVALID_INPUT naming every set there is. */
-export const getSet = (name: string): SetEntry => {
+export const getSet = (name: string): Judge => {
   const entry = Object.hasOwn(sets, name) ? sets[name] : undefined;
   if (entry !== undefined) return entry;
   throw new ControlError('INVALID_INPUT', name === '' ? 'no set is named' : `there is no set ${JSON.stringify(name.slice(0, 64))}`, {

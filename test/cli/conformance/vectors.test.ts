@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type Answer, answerLine } from '../../../cli/conformance/answer.ts';
-import { getSet, setNotAvailable, sets } from '../../../cli/conformance/sets/table.ts';
+import { getSet, sets } from '../../../cli/conformance/sets/table.ts';
 import { codeOf, isCode } from '../../../domain/errors.ts';
 import { describeVectors } from '../../pki/x509/vectors.ts';
 
@@ -61,10 +61,8 @@ const groupsOf = ({ answers, expected }: Judged): ReadonlyMap<string, number> =>
   return groups;
 };
 
-const available = Object.keys(sets).filter((set) => sets[set] !== setNotAvailable);
-
 describeVectors('conformance', ['cases.mjs'], () => {
-  for (const set of available)
+  for (const set of Object.keys(sets))
     describe(set, () => {
       let judged: Judged;
       before(function () {
@@ -117,12 +115,5 @@ describeVectors('conformance', ['cases.mjs'], () => {
         if (judged.answers.length === 0 || printed?.startsWith(`${judged.answers.length} `) !== true) return;
         assert.equal(counts, printed);
       });
-    });
-
-  for (const set of Object.keys(sets).filter((name) => sets[name] === setNotAvailable))
-    it(`${set} says of every case that the set is not available yet`, () => {
-      const answers = casesOf(set).map((line) => answerLine(line, getSet(set), Date.now()));
-      assert.ok(answers.length > 0);
-      assert.ok(answers.every(({ id, result, code }) => typeof id === 'string' && result === 'refuse' && code === setNotAvailable));
     });
 });

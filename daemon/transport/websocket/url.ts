@@ -1,0 +1,8 @@
+/** The address of a WebSocket listener: wss, a host, a port; its paths are the protocol's. */
+export const webSocketUrlForm = 'must be a wss URL of host and port alone, such as wss://gateway.example.com:8444';
+
+export function isWebSocketUrl(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url?.protocol !== 'wss:' || url.hostname === '' || url.username !== '' || url.password !== '') return false;
+  return url.pathname === '/' && url.search === '' && url.hash === '';
+}

@@ -1,0 +1,11 @@
+/** Proofs of the two ends of a connection whose TLS proves neither. They say who speaks, for one connection; nothing that is obeyed. */
+export {
+  handshakeNonceBytes,
+  handshakeSkewMs,
+  readGatewayProof,
+  readNodeProof,
+  signGatewayProof,
+  signNodeProof,
+  verifyGatewayProof,
+  verifyNodeProof,
+} from './websocket.ts';
