@@ -150,8 +150,8 @@ describe('WebSocket frames', () => {
       onPong: unexpected,
       onClose: unexpected,
     };
-    const before = process.memoryUsage();
     const bytes = encodeWebSocketFrame(webSocketOpcodes.binary, new Uint8Array(size), null);
+    const before = process.memoryUsage();
     for (let at = 0; at < bytes.length - 1; at += 1) reader.push(bytes.subarray(at, at + 1), sink);
     const { arrayBuffers } = process.memoryUsage();
     assert.ok(arrayBuffers - before.arrayBuffers < 4 * size, `${arrayBuffers - before.arrayBuffers} bytes are held`);
