@@ -43,29 +43,48 @@ export async function startTemporal({
   const command = binary ?? (await findTemporal());
   const database = join(folder, 'temporal.db');
   await endEarlier(folder, database);
-  const chosen = await claimPort({ port, who: 'the local Temporal server', setBy: setBy.port });
-  const chosenUi = await claimPort({ port: uiPort, who: 'the Temporal UI', setBy: setBy.uiPort });
-  const metrics = await claimPort({ port: 0, who: 'the metrics of the local Temporal server', setBy: 'free choice' });
-  const engine = await startKept({
-    name: 'Temporal',
-    command,
-    args: serverArgs({ port: chosen, uiPort: chosenUi, metrics, database, searchAttributes, codecEndpoint, settings }),
-    env: { PATH: process.env.PATH ?? '', HOME: folder },
-    stopSignal: 'SIGTERM',
-    graceMs: 10_000,
-    log,
-    isReady: () => isServing(command, chosen),
-    readyWithinMs: 60_000,
-  });
+  const start = async () => {
+    const ports = {
+      port: await claimPort({ port, who: 'the local Temporal server', setBy: setBy.port }),
+      uiPort: await claimPort({ port: uiPort, who: 'the Temporal UI', setBy: setBy.uiPort }),
+      metrics: await claimPort({ port: 0, who: 'the metrics of the local Temporal server', setBy: 'free choice' }),
+    };
+    const engine = await startKept({
+      name: 'Temporal',
+      command,
+      args: serverArgs({ ...ports, database, searchAttributes, codecEndpoint, settings }),
+      env: { PATH: process.env.PATH ?? '', HOME: folder },
+      stopSignal: 'SIGTERM',
+      graceMs: 10_000,
+      log,
+      isReady: () => isServing(command, ports.port),
+      readyWithinMs: 60_000,
+    });
+    return { engine, ports };
+  };
+  const { engine, ports } = await untilPortsAreFree(start);
   writeFileSync(join(folder, 'pid'), `${engine.pid}\n`);
   return {
-    address: `127.0.0.1:${chosen}`,
-    uiUrl: `http://127.0.0.1:${chosenUi}`,
-    metricsAddress: `127.0.0.1:${metrics}`,
+    address: `127.0.0.1:${ports.port}`,
+    uiUrl: `http://127.0.0.1:${ports.uiPort}`,
+    metricsAddress: `127.0.0.1:${ports.metrics}`,
     pid: engine.pid,
     exited: engine.exited,
     stop: engine.stop,
   };
+}
+
+/**
+ * Between the choice of a port and its use another program may take it, and the server takes some for itself besides: chosen anew then. A
+ * port that was asked for and is taken is said so by the choice.
+ */
+async function untilPortsAreFree(start, attempts = 3) {
+  try {
+    return await start();
+  } catch (error) {
+    if (attempts === 1 || !/address already in use/.test(`${error.message} ${error.hint}`)) throw error;
+    return untilPortsAreFree(start, attempts - 1);
+  }
 }
 
 const names = Object.freeze({ port: 'BETTER_COMPUTE_TEMPORAL_PORT', uiPort: 'BETTER_COMPUTE_TEMPORAL_UI_PORT' });

@@ -56,6 +56,37 @@ describe('the local Temporal', function () {
     });
     await new Promise((resolve) => holder.close(resolve));
   });
+
+  it('chooses its ports anew when one was taken between the choice and the start, three times at most', async () => {
+    const folder = scratchFolder();
+    const real = await findTemporal();
+    /** Fails so often with the server's own words, and is the server then. */
+    const late = (times: number): string => {
+      const program = join(folder, `late-${times}`);
+      const count = `${program}.count`;
+      const lines = [
+        '#!/bin/sh',
+        `if [ "$1" = server ] && [ "$(cat '${count}' 2>/dev/null | wc -l)" -lt ${times} ]; then`,
+        `  echo once >> '${count}'`,
+        '  echo "listen tcp 127.0.0.1:1: bind: address already in use" >&2',
+        '  exit 1',
+        'fi',
+        `exec '${real}' "$@"`,
+      ];
+      writeFileSync(program, `${lines.join('\n')}\n`);
+      chmodSync(program, 0o755);
+      return program;
+    };
+    const server = await startTemporal({ home: scratchFolder(), binary: late(2) });
+    running.push(server);
+    await connected(server.address, async (client) => {
+      assert.notEqual((await client.connection.workflowService.getSystemInfo({})).serverVersion, '');
+    });
+    await assert.rejects(startTemporal({ home: scratchFolder(), binary: late(3) }), {
+      name: 'SetupError',
+      message: 'Temporal ended while starting (exit code 1)',
+    });
+  });
 });
 
 describe('finding the Temporal CLI', () => {
