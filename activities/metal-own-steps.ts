@@ -1,14 +1,28 @@
 /** A profile's own steps in the activities: which one a command is for, and what its answer means. */
 import { ControlError } from '../domain/errors.ts';
 import type { ActName } from '../domain/metal/acts.ts';
+import type { Profile } from '../domain/metal/profile.ts';
 import { type OwnStep, ownStepsOf, type StepKind } from '../domain/metal/profile-steps.ts';
+import type { RunKind } from '../domain/metal/run-ends.ts';
 import { driver, ServiceRestartResultSchema, site } from '../proto/index.ts';
-import type { CommandAnswer, RunFacts } from './metal-ports.ts';
+import type { CommandAnswer, PlannedOwnStep, RunFacts } from './metal-ports.ts';
 import { decoded, failed, type Looking, reached, type Seen } from './metal-seen.ts';
 
 const ownActs = Object.freeze(['ask-ramdisk', 'invoke-ramdisk', 'ask-node', 'invoke-node', 'request', 'restart', 'reboot'] as const);
 export type OwnAct = (typeof ownActs)[number];
 export const isOwnAct = (act: ActName): act is OwnAct => ownActs.some((own) => own === act);
+
+/** What a run's plan says of them: where they stand and what they send, without what it is made of. */
+export const plannedOwnSteps = (kind: RunKind, profile: Profile | null): PlannedOwnStep[] =>
+  (kind === 'provision' ? ownStepsOf(profile) : []).map(({ ordinal, name, after, kind: sends, act, on, repeats }) => ({
+    ordinal,
+    name,
+    after,
+    kind: sends,
+    act,
+    on,
+    repeats,
+  }));
 
 /** @throws INVALID_STATE (no-step) where the run's profile has no such step: somebody else made the call */
 export function ownStepOf({ profile, run }: RunFacts, { act, ordinal }: { act: ActName; ordinal: number }): OwnStep {

@@ -15,12 +15,11 @@ import type { GatewayMetrics } from './metrics.ts';
 import type { RenewLimit } from './renew-limit.ts';
 import type { Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
-import type { SessionPeer } from './session/contract.ts';
 import type { Sessions } from './session/sessions.ts';
 import type { SessionTransport } from './session/stream.ts';
 import { attachStream } from './session/stream-events.ts';
 import { withClockTold } from './tls/clock-refusal.ts';
-import { type CertificateRef, type Peer, peerChainOf, verifyPeer } from './tls/peer.ts';
+import { type CertificateRef, type Peer, peerChainOf, sessionPeerOf, verifyPeer } from './tls/peer.ts';
 import type { TunnelRelay } from './tunnel/relay.ts';
 import type { TurnQueue } from './turn-queue.ts';
 
@@ -65,7 +64,7 @@ export function createRouter(options: RouterOptions): Router {
       }),
     [`${service}/Session`]: (call) =>
       inItsTurn(options, call, (peer) => {
-        sessions.accept(call.stream, sessionPeerOf(peer, call.stream), transport);
+        sessions.accept(call.stream, sessionPeerOf(peer, (call.stream.session as ServerHttp2Session).socket), transport);
         call.connection.begin();
       }),
     [`${service}/Tunnel`]: (call) =>
@@ -184,18 +183,6 @@ function peerOf({ anchors, trustDomain, isRevoked, scheduler }: RouterOptions, s
   } catch (error) {
     throw withClockTold(error, now);
   }
-}
-
-function sessionPeerOf(peer: Peer, stream: ServerHttp2Stream): SessionPeer {
-  const socket = (stream.session as ServerHttp2Session).socket;
-  return {
-    nodeId: peer.identity.nodeId,
-    role: peer.identity.role,
-    certIssuer: peer.issuer,
-    certSerial: peer.serial,
-    certNotAfter: peer.notAfter,
-    address: `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`,
-  };
 }
 
 async function serve(

@@ -22,4 +22,5 @@ export * from './registry.ts';
 export * from './signing-input.ts';
 export * from './websocket/close-reason.ts';
 export * from './websocket/frames.ts';
+export * from './websocket/handshake.ts';
 export * from './websocket/link.ts';

@@ -1,7 +1,6 @@
 /** What runs on machines need from the outside, over PostgreSQL (services/metal), the queue and the key bundle. */
 import type { WorkflowClient } from '@temporalio/client';
 import { ControlError } from '../../domain/errors.ts';
-import { ownStepsOf } from '../../domain/metal/profile-steps.ts';
 import type { Database } from '../../drizzle/client.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
 import type { PkiBundle } from '../../pki/bundle/index.ts';
@@ -10,6 +9,7 @@ import { findCommand } from '../../services/command-ends.ts';
 import * as metal from '../../services/metal/index.ts';
 import * as secrets from '../../services/metal/run-secrets.ts';
 import { taskQueues, workflowIds } from '../../temporal.config.ts';
+import { plannedOwnSteps } from '../metal-own-steps.ts';
 import type { AnswersPort, MetalControlPorts, MetalKeysPort, MetalRunsPort, PlannedRun, SitesPort } from '../metal-ports.ts';
 import { decodeAny } from './any-value.ts';
 
@@ -62,16 +62,7 @@ function plannedRun({
   actions,
   profile,
 }: Awaited<ReturnType<typeof metal.planRun>>): PlannedRun {
-  const own = kind === 'provision' ? ownStepsOf(profile) : [];
-  const ownSteps = own.map(({ ordinal, name, after, kind: sends, act, on, repeats }) => ({
-    ordinal,
-    name,
-    after,
-    kind: sends,
-    act,
-    on,
-    repeats,
-  }));
+  const ownSteps = plannedOwnSteps(kind, profile);
   return {
     runId,
     machineId,

@@ -10,6 +10,7 @@ import type { TLSSocket } from 'node:tls';
 import { isControlError } from '../../domain/errors.ts';
 import { kidOf, type NodeIdentity, nodeIdentityOf, type VerifiedChain, verifyChain } from '../../pki/x509/index.ts';
 import { refusal } from '../grpc/refusals.ts';
+import type { SessionPeer } from '../session/contract.ts';
 
 /** DER, leaf first; empty when the client presented none. */
 export function peerChainOf(socket: TLSSocket): Uint8Array[] {
@@ -65,6 +66,19 @@ export function certificateRefOf(verified: VerifiedChain): CertificateRef {
   const authority = verified.path[1] ?? verified.anchor;
   return { issuer: kidOf(authority.spki), serial: verified.leaf.serial };
 }
+
+/** The peer as its session knows it. */
+export const sessionPeerOf = (
+  { identity, issuer, serial, notAfter }: Peer,
+  { remoteAddress, remotePort }: { readonly remoteAddress?: string | undefined; readonly remotePort?: number | undefined },
+): SessionPeer => ({
+  nodeId: identity.nodeId,
+  role: identity.role,
+  certIssuer: issuer,
+  certSerial: serial,
+  certNotAfter: notAfter,
+  address: `${remoteAddress ?? ''}:${remotePort ?? 0}`,
+});
 
 function verifyClientChain(chain: readonly Uint8Array[], { anchors, now }: PeerRules): VerifiedChain {
   // Daemons send their authority along; one that is an anchor already needs no second parse and no second signature check.

@@ -5,11 +5,11 @@
 import type { IncomingMessage, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { signGatewayProof } from '../../pki/handshake/index.ts';
+import { signGatewayProof, webSocketAcceptOf } from '../../pki/handshake/index.ts';
+import { webSocketHeaders, webSocketPaths, webSocketSubprotocol } from '../../proto/index.ts';
 import { toWireRefusal } from '../grpc/refusals.ts';
-import type { SessionPeer } from '../session/contract.ts';
-import type { Peer } from '../tls/peer.ts';
-import { acceptOf, gatewayProofHeader, type ProvenNode, proveNode, readUpgrade, sessionPath, subprotocol } from './handshake.ts';
+import { sessionPeerOf } from '../tls/peer.ts';
+import { type ProvenNode, proveNode, readUpgrade } from './handshake.ts';
 import { answerHead, refusalHeaders, refuseUpgrade } from './http.ts';
 import { createNonceGuard } from './nonces.ts';
 import type { GatewayWsOptions } from './options.ts';
@@ -59,7 +59,7 @@ class WebSockets implements GatewayWs {
   onUpgrade(request: IncomingMessage, { socket, head }: { readonly socket: Duplex; readonly head: Buffer }): void {
     socket.on('error', () => undefined);
     const key = readUpgrade(request.headers);
-    if (request.url !== sessionPath || request.method !== 'GET') return refuseUpgrade(socket, 404, {});
+    if (request.url !== webSocketPaths.session || request.method !== 'GET') return refuseUpgrade(socket, 404, {});
     if (key === null) return refuseUpgrade(socket, 400, { 'sec-websocket-version': '13' });
     if (this.#opening >= mostOpening) return refuseUpgrade(socket, 503, { 'retry-after': '2' });
     this.#opening += 1;
@@ -94,13 +94,13 @@ class WebSockets implements GatewayWs {
     const answer = answerHead(101, {
       upgrade: 'websocket',
       connection: 'Upgrade',
-      'sec-websocket-accept': acceptOf(key),
-      'sec-websocket-protocol': subprotocol,
-      [gatewayProofHeader]: proof,
+      'sec-websocket-accept': webSocketAcceptOf(key),
+      'sec-websocket-protocol': webSocketSubprotocol,
+      [webSocketHeaders.gatewayProof]: proof,
     });
     const firstPingAt = scheduler.now() + webSocketLimits.pingEveryMs * (0.5 + random() / 2);
     const stream = new WebSocketStream(socket, { chain: peer.chain, answer, firstPingAt });
-    sessions.accept(stream, sessionPeerOf(peer, socket), this.#transport);
+    sessions.accept(stream, sessionPeerOf(peer, socket as Socket), this.#transport);
     this.#open.add(stream);
   }
 
@@ -118,16 +118,4 @@ interface Upgrade {
   /** Of the request. */
   readonly key: string;
   readonly socket: Duplex;
-}
-
-function sessionPeerOf({ identity, issuer, serial, notAfter }: Peer, socket: Duplex): SessionPeer {
-  const { remoteAddress, remotePort } = socket as Socket;
-  return {
-    nodeId: identity.nodeId,
-    role: identity.role,
-    certIssuer: issuer,
-    certSerial: serial,
-    certNotAfter: notAfter,
-    address: `${remoteAddress ?? ''}:${remotePort ?? 0}`,
-  };
 }

@@ -6,28 +6,15 @@
  * TLS brought (the same authorities, revocation, trust domain, role), and its key signs a nonce of its own, good once. The answer carries
  * the gateway's chain and its signature over the same nonce.
  */
-import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isControlError } from '../../domain/errors.ts';
 import { readNodeProof, verifyNodeProof } from '../../pki/handshake/index.ts';
 import { parseCertificate } from '../../pki/x509/index.ts';
-import type { WebSocketNodeProof } from '../../proto/index.ts';
+import { type WebSocketNodeProof, webSocketHeaders, webSocketSubprotocol } from '../../proto/index.ts';
 import { refusal } from '../grpc/refusals.ts';
 import { withClockTold } from '../tls/clock-refusal.ts';
 import { type Peer, type PeerRules, verifyPeer } from '../tls/peer.ts';
 import type { NonceGuard } from './nonces.ts';
-
-export const sessionPath = '/v1/session';
-export const renewPath = '/v1/renew';
-/** Both sides name it; a later protocol of frames gets another. */
-export const subprotocol = 'bettercompute.agent.v1';
-export const nodeProofHeader = 'x-bc-node-proof';
-export const gatewayProofHeader = 'x-bc-gateway-proof';
-
-/** RFC 6455, 4.2.2: proves that the answer is to this request, and that a WebSocket server gave it. */
-const acceptSalt = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-
-export const acceptOf = (key: string): string => createHash('sha1').update(`${key}${acceptSalt}`).digest('base64');
 
 const listed = (value: string | undefined): string[] => (value ?? '').split(',').map((one) => one.trim());
 
@@ -40,7 +27,7 @@ export function readUpgrade(headers: IncomingHttpHeaders): string | null {
     has(headers.upgrade, 'websocket') &&
     has(headers.connection, 'upgrade') &&
     headers['sec-websocket-version'] === '13' &&
-    listed(headers['sec-websocket-protocol']).includes(subprotocol);
+    listed(headers['sec-websocket-protocol']).includes(webSocketSubprotocol);
   return isOne && typeof key === 'string' && /^[A-Za-z0-9+/]{21}[AQgw]==$/.test(key) ? key : null;
 }
 
@@ -60,7 +47,7 @@ export interface ProvenNode {
  * @throws no-client-certificate, bad-proof, clock-skew (with our time), replayed, and what verifyPeer throws
  */
 export function proveNode(headers: IncomingHttpHeaders, rules: HandshakeRules): ProvenNode {
-  const proof = readProof(headers[nodeProofHeader]);
+  const proof = readProof(headers[webSocketHeaders.nodeProof]);
   const peer = peerOf(proof, rules);
   const { nodeId } = peer.identity;
   const key = parseCertificate(proof.chain[0] as Uint8Array).spki;
@@ -77,13 +64,13 @@ export function proveNode(headers: IncomingHttpHeaders, rules: HandshakeRules): 
 function readProof(header: string | string[] | undefined): WebSocketNodeProof {
   if (typeof header !== 'string') {
     throw refusal('no-client-certificate', {
-      message: `a WebSocket handshake proves the node's certificate in one header ${nodeProofHeader}`,
+      message: `a WebSocket handshake proves the node's certificate in one header ${webSocketHeaders.nodeProof}`,
     });
   }
   try {
     return readNodeProof(header);
   } catch (cause) {
-    throw refusal('bad-proof', { message: `the header ${nodeProofHeader} is no proof`, cause });
+    throw refusal('bad-proof', { message: `the header ${webSocketHeaders.nodeProof} is no proof`, cause });
   }
 }
 

@@ -6,17 +6,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { verifyRenewProof } from '../../pki/enroll/renew.ts';
 import { parseCertificate } from '../../pki/x509/index.ts';
-import { bounds, decodeMessage, ProtocolError, type RenewRequest, RenewRequestSchema } from '../../proto/index.ts';
+import {
+  bounds,
+  decodeMessage,
+  ProtocolError,
+  type RenewRequest,
+  RenewRequestSchema,
+  renewContentType,
+  webSocketPaths,
+} from '../../proto/index.ts';
 import { refusal, toWireRefusal } from '../grpc/refusals.ts';
 import type { RenewLimit } from '../renew-limit.ts';
 import type { GatewayServices } from '../services.ts';
 import { withClockTold } from '../tls/clock-refusal.ts';
 import { verifyPeer } from '../tls/peer.ts';
-import { renewPath } from './handshake.ts';
 import { refusalHeaders } from './http.ts';
 import type { GatewayWsOptions } from './options.ts';
-
-export const renewContentType = 'application/x-protobuf';
 
 type RenewOptions = Pick<GatewayWsOptions, 'anchors' | 'trustDomain' | 'isRevoked' | 'scheduler' | 'random' | 'log' | 'metrics'> & {
   readonly services: Pick<GatewayServices, 'renew'>;
@@ -52,7 +57,7 @@ function plain(response: ServerResponse, status: number): void {
 
 /** null: it is a request for a renewal. */
 function statusOf({ url, method, headers }: IncomingMessage): number | null {
-  if (url !== renewPath) return 404;
+  if (url !== webSocketPaths.renew) return 404;
   if (method !== 'POST') return 405;
   return headers['content-type'] === renewContentType ? null : 415;
 }

@@ -275,7 +275,7 @@ describe('plugins of a machine', () => {
       assert.equal(outputOf(await call(written)), '');
     });
 
-    it('what belongs to another account runs nothing', async function () {
+    it('what belongs to another account runs nothing (needs root, who may give files away)', async function () {
       if (process.getuid?.() !== 0) this.skip();
       const written = write({ script: 'cat' });
       for (const path of [written.executable, written.manifestPath, written.folder, plugins]) {

@@ -5,8 +5,7 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { day, minute } from '../../domain/time.ts';
 import type { GatewayOptions } from '../../gateway/gateway.ts';
 import { sessionLimits } from '../../gateway/session/agent-session.ts';
-import { acceptOf } from '../../gateway/websocket/handshake.ts';
-import { readGatewayProof, signNodeProof, verifyGatewayProof } from '../../pki/handshake/index.ts';
+import { readGatewayProof, signNodeProof, verifyGatewayProof, webSocketAcceptOf } from '../../pki/handshake/index.ts';
 import { parseCertificate, signerFromPrivateKey } from '../../pki/x509/index.ts';
 import {
   AgentFrameSchema,
@@ -149,7 +148,7 @@ describe('the WebSocket listener', function () {
     assert.equal(answer.status, 101);
     // The accept value of RFC 6455, section 1.3, for its sample nonce.
     assert.equal(answer.headers['sec-websocket-accept'], 's3pPLMBiTxaQ9kYGzzhZRbK+xOo=');
-    assert.equal(acceptOf(key), answer.headers['sec-websocket-accept']);
+    assert.equal(webSocketAcceptOf(key), answer.headers['sec-websocket-accept']);
     assert.equal(answer.headers['sec-websocket-protocol'], 'bettercompute.agent.v1');
     const proof = readGatewayProof(answer.headers['x-bc-gateway-proof'] ?? '');
     const check = {

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { touchSessions } from '../../drizzle/queries/session-touch.ts';
 import { publishedTrust } from '../../drizzle/queries/trust.ts';
@@ -15,14 +14,13 @@ import type { ApproverSetResult } from '../../workflows/rotate-approver-set/mess
 import { useDatabase } from '../harness/postgres.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { approveSet, createApprover, setOf, type TestApprover, trustDomain } from '../workflows/approvers.ts';
-import { addNode, type RowNode, startStack, type TestStack } from './stack.ts';
+import { addNode, keepStarted, killedAt, type RowNode, startStack, type TestStack } from './stack.ts';
 
 const times = { overlapMs: 3_000, dropMarginMs: 500, workerLifetimeMs: 4_000 };
 const steps = ['planApproverSet', 'storeApproverSet', 'awaitApproverPublication', 'awaitApproverFleet', 'recordApproverSet'] as const;
 /** A lost attempt costs the 20 s after which the server gives it to the next worker: by night, in front of each step as well. */
 const sides = process.env['BC_TEST_NIGHTLY'] === '1' ? ['before', 'after'] : ['after'];
 const points = steps.flatMap((step) => sides.map((side) => `${step}.${side}`));
-const preload = fileURLToPath(new URL('../harness/kill-at-activity.mjs', import.meta.url));
 
 describe('rotateApproverSet: workers that are killed between its steps', function () {
   this.timeout(600_000);
@@ -44,18 +42,8 @@ describe('rotateApproverSet: workers that are killed between its steps', functio
   });
   const used = useDatabase();
 
-  /** As a supervisor does: started again whenever it ends. */
-  async function keep(name: 'control' | 'signing'): Promise<void> {
-    while (!life.over) {
-      const worker = await stack.startWorker(name, {
-        BETTER_COMPUTE_TRUST_DOMAIN: trustDomain,
-        NODE_OPTIONS: `--import=${preload}`,
-        KILL_POINTS: points.join(','),
-        KILL_FOLDER: folder,
-      });
-      await worker.exited;
-    }
-  }
+  const keep = (name: 'control' | 'signing'): Promise<void> =>
+    keepStarted(stack, name, { life, env: { BETTER_COMPUTE_TRUST_DOMAIN: trustDomain, ...killedAt(points, folder) } });
 
   /** What gateways write of machines that take what is published. */
   async function enforce(nodes: readonly RowNode[]): Promise<void> {

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { createDatabase, type Database } from '../../drizzle/client.ts';
 import { findBatches } from '../../drizzle/queries/batches.ts';
 import { publishApproverSet } from '../../services/approver-sets.ts';
@@ -15,14 +14,13 @@ import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { createBatchOf, enqueueAll, rebootIn, rebootLeaf } from '../services/batch-support.ts';
 import { approveBatchFacts, approveSet, createApprover, setOf, trustDomain } from '../workflows/approvers.ts';
 import { startBatch } from '../workflows/batch-rig.ts';
-import { addNode, keepTurning, startStack, type TestStack } from './stack.ts';
+import { addNode, keepStarted, keepTurning, killedAt, startStack, type TestStack } from './stack.ts';
 
 const times = { overlapMs: 3_000, dropMarginMs: 500, workerLifetimeMs: 600_000 };
 const steps = ['openBatch', 'awaitDecision', 'recordApproval', 'releaseWave', 'awaitBatchEnd', 'recordBatchEvidence'] as const;
 const nightly = process.env['BC_TEST_NIGHTLY'] === '1';
 /** A wait has no effect behind which to be killed, and a message may end it before it answers. */
 const points = steps.flatMap((step) => (step === 'awaitDecision' ? [`${step}.before`] : [`${step}.before`, `${step}.after`]));
-const preload = fileURLToPath(new URL('../harness/kill-at-activity.mjs', import.meta.url));
 const names = ['node-1', 'node-2', 'node-3'];
 
 describe('approveBatch: workers that are killed between its steps', function () {
@@ -47,22 +45,12 @@ describe('approveBatch: workers that are killed between its steps', function () 
   });
   const used = useDatabase();
 
-  /** As a supervisor does: started again whenever it ends. */
-  async function keep(name: 'control' | 'signing'): Promise<void> {
-    while (!life.over) {
-      const worker = await stack.startWorker(name, {
-        BETTER_COMPUTE_TRUST_DOMAIN: trustDomain,
-        NODE_OPTIONS: `--import=${preload}`,
-        KILL_POINTS: points.join(','),
-        KILL_FOLDER: folder,
-      });
-      await worker.exited;
-    }
-  }
+  const keep = (name: 'control' | 'signing'): Promise<void> =>
+    keepStarted(stack, name, { life, env: { BETTER_COMPUTE_TRUST_DOMAIN: trustDomain, ...killedAt(points, folder) } });
   const isMet = (point: string): boolean => existsSync(join(folder, point));
   const countOf = async (text: string): Promise<number> => (await used.db.query<{ count: number }>({ text }))[0]?.count ?? 0;
 
-  it('BAT-062 H-18 goes on at every step: approved once by each, released once, ended once, with one evidence', async function () {
+  it('BAT-062 H-18 goes on at every step: approved once by each, released once, ended once, with one evidence (nightly only: it takes minutes)', async function () {
     // A lost attempt costs the 20 s after which the server gives it to the next worker.
     if (!nightly) this.skip();
     temporal = await sharedTemporal();

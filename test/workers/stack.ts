@@ -147,6 +147,24 @@ function readyLine(child: ChildProcess, exited: Promise<number | null>, log: () 
   });
 }
 
+const killer = fileURLToPath(new URL('../harness/kill-at-activity.mjs', import.meta.url));
+
+/** The environment of a worker that is killed once at each of these points (`activity.before`, `activity.after`). @param folder says which were met */
+export const killedAt = (points: readonly string[], folder: string): Record<string, string> => ({
+  NODE_OPTIONS: `--import=${killer}`,
+  KILL_POINTS: points.join(','),
+  KILL_FOLDER: folder,
+});
+
+/** As a supervisor does: started again whenever it ends, until life is over. */
+export async function keepStarted(
+  stack: TestStack,
+  name: 'control' | 'signing',
+  { life, env }: { readonly life: { readonly over: boolean }; readonly env: Record<string, string> },
+): Promise<void> {
+  while (!life.over) await (await stack.startWorker(name, env)).exited;
+}
+
 export interface RowNode {
   readonly nodeId: string;
   readonly sessionId: string;

@@ -7,6 +7,7 @@ import { fromBinary } from '@bufbuild/protobuf';
 import { AnySchema, anyUnpack } from '@bufbuild/protobuf/wkt';
 import type { BatchFacts } from '../../activities/batch-ports.ts';
 import type { EnqueueItem } from '../../activities/command-ports.ts';
+import { plannedOwnSteps } from '../../activities/metal-own-steps.ts';
 import type {
   CommandAnswer,
   FinishRunInput,
@@ -25,7 +26,6 @@ import { ControlError } from '../../domain/errors.ts';
 import { type MachineState, moveMachine } from '../../domain/metal/life-cycle.ts';
 import { powerPlan } from '../../domain/metal/plan.ts';
 import type { Profile } from '../../domain/metal/profile.ts';
-import { ownStepsOf } from '../../domain/metal/profile-steps.ts';
 import { claimOf, type DestructiveFact, endMove, type Remains, remainsOf } from '../../domain/metal/run-ends.ts';
 import { runSteps } from '../../domain/metal/steps.ts';
 import { protocolRegistry, site } from '../../proto/index.ts';
@@ -300,7 +300,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
     if (to === null)
       throw new ControlError('INVALID_STATE', `machine ${input.machineId} is ${machine.state}`, { details: { reason: 'machine-state' } });
     const { machineId, kind } = input;
-    const own = kind === 'provision' ? ownStepsOf(profile) : [];
+    const ownSteps = plannedOwnSteps(kind, profile);
     const plan: PlannedRun = {
       runId,
       machineId,
@@ -310,19 +310,7 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       bmc: '10.0.0.1',
       steps: runSteps(kind, profile).map(({ name, deadlineMs }) => ({ name, deadlineMs: deadlineMs(profile) })),
       actions: powerPlan(kind, profile?.boot ?? {}),
-      ...(own.length === 0
-        ? {}
-        : {
-            ownSteps: own.map(({ ordinal, name, after, kind: sends, act, on, repeats }) => ({
-              ordinal,
-              name,
-              after,
-              kind: sends,
-              act,
-              on,
-              repeats,
-            })),
-          }),
+      ...(ownSteps.length === 0 ? {} : { ownSteps }),
       startBy: profile?.start.by ?? null,
       diagnosesGpus: profile?.diagnose.dcgm !== undefined,
       bootTimeMs: profile?.boot.bootTimeMs ?? 600_000,

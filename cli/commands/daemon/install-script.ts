@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { isWebSocketUrl, webSocketUrlForm } from '../../../daemon/transport/websocket/url.ts';
 import { ControlError } from '../../../domain/errors.ts';
 import { describePins, readPublicBundle } from '../../../pki/bundle/index.ts';
 import { encodePem, parsePem } from '../../../pki/bundle/pem.ts';
@@ -108,9 +109,8 @@ function httpsUrl(value: string): string {
 }
 
 function wssUrl(value: string): string {
-  const url = URL.canParse(value) ? new URL(value) : null;
-  if (url?.protocol === 'wss:' && url.hostname !== '' && `${url.protocol}//${url.host}` === value.replace(/\/$/, '')) return value;
-  throw new InvalidArgumentError('It must be a wss URL of host and port alone.');
+  if (isWebSocketUrl(value)) return value;
+  throw new InvalidArgumentError(`It ${webSocketUrlForm}.`);
 }
 
 /** Absolute, on one line: it stands in a unit and in a script. */

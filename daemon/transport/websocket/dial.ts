@@ -10,12 +10,12 @@ import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { ControlError } from '../../../domain/errors.ts';
+import { ControlError, codeOf } from '../../../domain/errors.ts';
 import { handshakeNonceBytes, readGatewayProof, signNodeProof, verifyGatewayProof } from '../../../pki/handshake/index.ts';
 import { signerFromPrivateKey } from '../../../pki/x509/index.ts';
-import { bounds } from '../../../proto/index.ts';
+import { bounds, renewContentType, webSocketHeaders, webSocketPaths } from '../../../proto/index.ts';
 import { daemonVersion } from '../../version.ts';
-import { refusalOf } from '../grpc-status.ts';
+import { refusalFacts, refusalOf } from '../grpc-status.ts';
 import { peerChain, verifyGateway } from '../pinned-connection.ts';
 import type { DialContext } from '../wire.ts';
 import { isAnswerTo, newKey, upgradeHeaders } from './handshake.ts';
@@ -39,22 +39,42 @@ const gatewayOf = ({ identity, settings }: Dial) => ({
   servingCaPin: identity.servingCaPin,
 });
 
-/** @returns the socket after the 101; nothing was read from it yet */
+/**
+ * A machine whose clock is off is told the time with its refusal and says it back, once: what it then learns in Welcome is what moves its
+ * clock. Certificates are judged by its own time all the same.
+ *
+ * @returns the socket after the 101; nothing was read from it yet
+ */
 export async function dialSession(dial: Dial): Promise<Duplex> {
+  try {
+    return await handshake(dial, dial.now);
+  } catch (error) {
+    const { serverTimeMs } = refusalFacts(error);
+    if (codeOf(error) !== 'CLOCK_SKEW' || serverTimeMs === null) throw error;
+    return handshake(dial, serverTimeMs);
+  }
+}
+
+/** @param toldMs what both ends take for the server's time */
+async function handshake(dial: Dial, toldMs: number): Promise<Duplex> {
   const nonce = randomBytes(handshakeNonceBytes);
-  const { identity, client, now } = dial;
+  const { identity, client } = dial;
   const { trustDomain, nodeId } = identity;
-  const statement = { trustDomain, nodeId, nonce, timeMs: BigInt(Math.round(now)) };
+  const statement = { trustDomain, nodeId, nonce, timeMs: BigInt(Math.round(toldMs)) };
   const proof = await signNodeProof({ signer: signerFromPrivateKey(client.key), chain: client.chain }, statement);
   const key = newKey();
   return within(dial, async (signal) => {
-    const asking = ask(dial, await secure(dial, signal), { method: 'GET', path: '/v1/session', headers: upgradeHeaders(key, proof) });
+    const asking = ask(dial, await secure(dial, signal), {
+      method: 'GET',
+      path: webSocketPaths.session,
+      headers: upgradeHeaders(key, proof),
+    });
     asking.end();
     const { answer, socket } = await upgraded(asking);
     try {
       if (!isAnswerTo(key, answer.headers))
         throw refused('websocket-handshake', 'the answer to the WebSocket handshake is not to our request');
-      proveGateway(answer.headers['x-bc-gateway-proof'], { dial, nonce });
+      proveGateway(answer.headers[webSocketHeaders.gatewayProof], { dial, nonce, toldMs });
       return socket;
     } catch (error) {
       socket.destroy();
@@ -66,8 +86,8 @@ export async function dialSession(dial: Dial): Promise<Duplex> {
 /** POST /v1/renew. */
 export function postRenew(body: Uint8Array, dial: Dial): Promise<Uint8Array> {
   return within(dial, async (signal) => {
-    const headers = { 'content-type': 'application/x-protobuf', 'content-length': String(body.length) };
-    const asking = ask(dial, await secure(dial, signal), { method: 'POST', path: '/v1/renew', headers });
+    const headers = { 'content-type': renewContentType, 'content-length': String(body.length) };
+    const asking = ask(dial, await secure(dial, signal), { method: 'POST', path: webSocketPaths.renew, headers });
     asking.end(body);
     const answer = await new Promise<IncomingMessage>((resolve, reject) => {
       asking.once('response', resolve);
@@ -87,7 +107,7 @@ export function postRenew(body: Uint8Array, dial: Dial): Promise<Uint8Array> {
     } finally {
       answer.destroy();
     }
-    if (answer.statusCode === 200 && answer.headers['content-type'] === 'application/x-protobuf') return Buffer.concat(pieces);
+    if (answer.statusCode === 200 && answer.headers['content-type'] === renewContentType) return Buffer.concat(pieces);
     throw notServed(answer);
   });
 }
@@ -202,10 +222,13 @@ const refused = (reason: string, message: string, cause?: unknown): ControlError
   });
 
 /** WS-023 to WS-025. */
-function proveGateway(header: string | string[] | undefined, { dial, nonce }: { readonly dial: Dial; readonly nonce: Uint8Array }): void {
+function proveGateway(
+  header: string | string[] | undefined,
+  { dial, nonce, toldMs }: { readonly dial: Dial; readonly nonce: Uint8Array; readonly toldMs: number },
+): void {
   if (typeof header !== 'string') throw refused('gateway-unproven', 'what answered did not prove that it is the gateway');
   const { identity, now } = dial;
   const proof = readGatewayProof(header);
   const { leaf } = verifyGateway(proof.chain, { gateway: gatewayOf(dial), now });
-  verifyGatewayProof(proof, { trustDomain: identity.trustDomain, nodeId: identity.nodeId, nonce, key: leaf.spki, now });
+  verifyGatewayProof(proof, { trustDomain: identity.trustDomain, nodeId: identity.nodeId, nonce, key: leaf.spki, now: toldMs });
 }
