@@ -1,12 +1,22 @@
 /** The WebSocket listener against strangers and bad clients, byte by byte. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { createPrivateKey, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, connect as connectTcp, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { day, minute } from '../../domain/time.ts';
 import type { GatewayOptions } from '../../gateway/gateway.ts';
+import { noLog } from '../../gateway/log.ts';
+import { noMetrics } from '../../gateway/metrics.ts';
+import { RenewLimit } from '../../gateway/renew-limit.ts';
+import { createSystemScheduler } from '../../gateway/scheduler.ts';
 import { sessionLimits } from '../../gateway/session/agent-session.ts';
+import { TurnQueue } from '../../gateway/turn-queue.ts';
+import { attachGatewayWs } from '../../gateway/websocket/attach.ts';
+import { gatewayRenewHandler } from '../../gateway/websocket/renew.ts';
 import { readGatewayProof, signNodeProof, verifyGatewayProof, webSocketAcceptOf } from '../../pki/handshake/index.ts';
-import { parseCertificate, signerFromPrivateKey } from '../../pki/x509/index.ts';
+import { parseCertificate, parsePemCertificates, signerFromPrivateKey } from '../../pki/x509/index.ts';
 import {
   AgentFrameSchema,
   bounds,
@@ -52,7 +62,7 @@ describe('the WebSocket listener', function () {
   }
 
   /** Sends, and reads the head of the answer. */
-  async function ask(socket: TLSSocket, text: string | Buffer): Promise<HttpAnswer> {
+  async function ask(socket: Socket, text: string | Buffer): Promise<HttpAnswer> {
     socket.write(text);
     let got = Buffer.alloc(0);
     return new Promise((resolve, reject) => {
@@ -257,6 +267,36 @@ describe('the WebSocket listener', function () {
       assert.equal(answer.status, 400);
       assert.equal(answer.headers['sec-websocket-version'], '13');
     });
+
+  it('WS-009 WS-016 sessions and renewals are served on an HTTP server of a host as well, whatever TLS stands before it', async () => {
+    const { gateway } = await listener();
+    const { key, cert } = stage.deployment.serving;
+    const shared = {
+      trustDomain: stage.deployment.trustDomain,
+      anchors: () => [stage.deployment.bundle.nodeCa.certificate.der],
+      isRevoked: () => false,
+      scheduler: createSystemScheduler(),
+      turns: new TurnQueue(),
+      random: Math.random,
+      log: noLog,
+      metrics: noMetrics,
+    };
+    const services = { renew: async () => Buffer.from('renewed') };
+    const host = createHttpServer(gatewayRenewHandler({ ...shared, services, renewLimit: new RenewLimit() }));
+    const serving = () => ({ signer: signerFromPrivateKey(createPrivateKey(key)), chain: parsePemCertificates(cert) });
+    const attached = attachGatewayWs(host, { ...shared, sessions: gateway.sessions, serving });
+    host.listen(0, '127.0.0.1');
+    await once(host, 'listening');
+    const { port } = host.address() as AddressInfo;
+    const socket = connectTcp({ port, host: '127.0.0.1' });
+    const answer = await ask(socket, upgrade({ 'x-bc-node-proof': (await proofOf()).text }));
+    assert.deepEqual([answer.status, attached.size], [101, 1]);
+    const url = `http://127.0.0.1:${port}/v1/renew`;
+    const unproven = await fetch(url, { method: 'POST', headers: { 'content-type': 'application/x-protobuf' }, body: new Uint8Array() });
+    assert.deepEqual([unproven.status, unproven.headers.get('x-bc-reason')], [401, 'no-client-certificate']);
+    attached.destroyAll();
+    await new Promise((resolve) => host.close(resolve));
+  });
 
   it('WS-008 has no other route: 404, and 405 and 415 at the one of renewals', async () => {
     const { wsPort } = await listener();

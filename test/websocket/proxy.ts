@@ -1,6 +1,6 @@
 /** A proxy that takes TLS apart, as on the networks that the WebSocket is for: its own certificate to the daemon, no client certificate to the gateway. */
 
-import { generateKeyPairSync } from 'node:crypto';
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect as connectTcp, type Socket } from 'node:net';
@@ -11,6 +11,9 @@ export interface TlsProxy {
   readonly port: number;
   /** PEM of its authority. */
   readonly ca: string;
+  /** What it would prove itself with: DER, leaf first. */
+  readonly chain: readonly Uint8Array[];
+  readonly privateKey: KeyObject;
   /** Everything that daemons sent through it, in the clear. */
   readonly seen: Buffer[];
   stop(): Promise<void>;
@@ -19,8 +22,8 @@ export interface TlsProxy {
 export interface TlsProxyOptions {
   /** Of the gateway's WebSocket listener. */
   readonly to: number;
-  /** Changes what the gateway says. */
-  readonly change?: (chunk: Buffer) => Buffer;
+  /** Changes what the gateway says; `asked` is what the daemon said before it. */
+  readonly change?: (chunk: Buffer, asked: Buffer) => Buffer | Promise<Buffer>;
 }
 
 async function authority(now: number) {
@@ -42,12 +45,14 @@ async function authority(now: number) {
   return {
     ca: encodePem('CERTIFICATE', root.der),
     key: String(leafKey.privateKey.export({ type: 'pkcs8', format: 'pem' })),
+    chain: [leaf.der, ca.der],
+    privateKey: leafKey.privateKey,
     cert: [leaf.der, ca.der].map((der) => encodePem('CERTIFICATE', der)).join(''),
   };
 }
 
 export async function startTlsProxy({ to, change = (chunk) => chunk }: TlsProxyOptions): Promise<TlsProxy> {
-  const { ca, key, cert } = await authority(Date.now());
+  const { ca, key, cert, chain, privateKey } = await authority(Date.now());
   const sockets = new Set<Socket>();
   const seen: Buffer[] = [];
   const server: Server = createServer({ key, cert, ALPNProtocols: ['http/1.1'] }, (inner) => {
@@ -67,13 +72,20 @@ export async function startTlsProxy({ to, change = (chunk) => chunk }: TlsProxyO
       seen.push(chunk);
       outer.write(chunk);
     });
-    outer.on('data', (chunk: Buffer) => inner.write(change(chunk)));
+    let asked = Buffer.alloc(0);
+    inner.on('data', (chunk: Buffer) => (asked = Buffer.concat([asked, chunk])));
+    let turn: Promise<unknown> = Promise.resolve();
+    outer.on('data', (chunk: Buffer) => {
+      turn = turn.then(async () => inner.write(await change(chunk, asked)));
+    });
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
     port: (server.address() as AddressInfo).port,
     ca,
+    chain,
+    privateKey,
     seen,
     async stop() {
       for (const socket of sockets) socket.destroy();

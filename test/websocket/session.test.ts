@@ -1,13 +1,15 @@
 /** Daemons on a WebSocket with the gateway's own code, directly and through proxies that take TLS apart. */
 import assert from 'node:assert/strict';
+import { createPrivateKey } from 'node:crypto';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { renewIdentity } from '../../daemon/agent/renewal.ts';
 import type { ProxyEnvironment } from '../../daemon/transport/websocket/proxy.ts';
 import { webSocketRoute } from '../../daemon/transport/websocket/route.ts';
-import { hour, second } from '../../domain/time.ts';
+import { hour, minute, second } from '../../domain/time.ts';
 import { certificateRefOf } from '../../gateway/tls/peer.ts';
 import { storedDesiredState } from '../../pki/envelope/index.ts';
-import { parseCertificate, parseCsr, verifyChain } from '../../pki/x509/index.ts';
+import { readNodeProof, signGatewayProof } from '../../pki/handshake/index.ts';
+import { parseCertificate, parseCsr, parsePemCertificates, signerFromPrivateKey, verifyChain } from '../../pki/x509/index.ts';
 import { decodeMessage, encodeMessage, NodeSpecSchema, RenewRequestSchema, RenewResponseSchema } from '../../proto/index.ts';
 import { enqueueSigned, publishTrust, startRealGateway } from '../daemon/real-gateway.ts';
 import { setStage } from '../daemon/stage.ts';
@@ -15,7 +17,7 @@ import type { Member, MemberOptions } from '../fakes/fleet.ts';
 import { MemoryStore } from '../gateway/memory-store.ts';
 import { type NodeInit, nodeChain } from '../harness/deployment.ts';
 import { eventually } from '../harness/eventually.ts';
-import { startConnectProxy, startTlsProxy } from './proxy.ts';
+import { startConnectProxy, startTlsProxy, type TlsProxy } from './proxy.ts';
 
 describe('a session over a WebSocket', function () {
   this.timeout(30_000);
@@ -83,7 +85,7 @@ describe('a session over a WebSocket', function () {
     assert.equal(store.log.get('node-1')?.find(({ command }) => command.id === 'ws/unsigned')?.rejectReason, 'malformed');
   });
 
-  it('WS-005 WS-022 WS-023 goes through a proxy that takes TLS apart: by its authority for the transport, by the proofs for who speaks', async () => {
+  it('WS-005 WS-018 WS-022 WS-023 WS-030 goes through a proxy that takes TLS apart: by its authority for the transport, by the proofs for who speaks', async () => {
     const { store, wsPort } = await gatewayWith();
     const proxy = await startTlsProxy({ to: wsPort });
     stage.running.push(proxy);
@@ -130,6 +132,63 @@ describe('a session over a WebSocket', function () {
       false,
     );
   });
+
+  /** A proxy that puts its own header in the place of the gateway's proof. */
+  async function proxyThatProves(to: number, prove: (nodeProof: string, proxy: TlsProxy) => string | Promise<string>): Promise<TlsProxy> {
+    const made: TlsProxy = await startTlsProxy({
+      to,
+      async change(chunk, asked) {
+        const text = chunk.toString('latin1');
+        const nodeProof = /x-bc-node-proof: (\S+)/.exec(asked.toString('latin1'))?.[1] ?? '';
+        if (!text.startsWith('HTTP/1.1 101')) return chunk;
+        return Buffer.from(text.replace(/(x-bc-gateway-proof: )\S+/, `$1${await prove(nodeProof, made)}`), 'latin1');
+      },
+    });
+    stage.running.push(made);
+    return made;
+  }
+
+  it('WS-023 a proof by a chain of another authority is not the gateway, whatever it signs', async () => {
+    const { wsPort } = await gatewayWith();
+    const proxy = await proxyThatProves(wsPort, (nodeProof, { chain, privateKey }) => {
+      const { nonce } = readNodeProof(nodeProof);
+      const statement = { trustDomain: stage.deployment.trustDomain, nodeId: 'node-1', nonce, timeMs: BigInt(Date.now()) };
+      return signGatewayProof({ signer: signerFromPrivateKey(privateKey), chain }, statement);
+    });
+    const member = await daemonAt({ port: proxy.port, proxyCa: proxy.ca });
+    await eventually('it is not believed', () => member.status().lastFailure?.reason === 'wrong-pin');
+    assert.equal(member.agent.link.current, undefined);
+  });
+
+  const wrong: readonly (readonly [string, { nonce?: Uint8Array; nodeId?: string; timeMs?: number }, string])[] = [
+    ['WS-024 another nonce', { nonce: new Uint8Array(32) }, 'bad-signature'],
+    ['WS-024 another node', { nodeId: 'node-2' }, 'bad-signature'],
+    ['WS-025 a time of 61 s ago', { timeMs: -61 * second }, 'clock-skew'],
+    ['WS-025 a time in 61 s', { timeMs: 62 * second }, 'clock-skew'],
+  ];
+  for (const [what, { timeMs = 0, ...change }, reason] of wrong)
+    it(`${what}: the gateway's own key proves nothing by it`, async () => {
+      const { wsPort } = await gatewayWith();
+      const { key, cert } = stage.deployment.serving;
+      const serving = { signer: signerFromPrivateKey(createPrivateKey(key)), chain: parsePemCertificates(cert) };
+      const proxy = await proxyThatProves(wsPort, (nodeProof) => {
+        const { nonce } = readNodeProof(nodeProof);
+        const { trustDomain } = stage.deployment;
+        return signGatewayProof(serving, { trustDomain, nodeId: 'node-1', nonce, timeMs: BigInt(Date.now() + timeMs), ...change });
+      });
+      const member = await daemonAt({ port: proxy.port, proxyCa: proxy.ca });
+      await eventually('it is not believed', () => member.status().lastFailure?.reason === reason);
+      assert.equal(member.agent.link.current, undefined);
+    });
+
+  for (const offMs of [-2 * hour, -90 * second, 90 * second, 2 * hour])
+    it(`a machine whose clock is ${offMs / second} s off is told the time, says it back and learns it`, async () => {
+      const { wsPort } = await gatewayWith();
+      const source = { wallMs: () => Date.now() + offMs, steadyMs: () => performance.now() };
+      const member = await daemonAt({ port: wsPort, source });
+      await connected(member);
+      assert.ok(Math.abs(member.agent.state.clock.now() - Date.now()) < minute / 2);
+    });
 
   it('WS-019 dials through the CONNECT proxy of the environment, and past it where NO_PROXY says so', async () => {
     const { wsPort } = await gatewayWith();
