@@ -122,6 +122,12 @@ describe('better-compute daemon install-script', () => {
     assert.match(refused.lines.join('\n'), /^error: .*release\.pem holds no P-256 public key in PEM\nhint: name the \.pub file/);
   });
 
+  it('WS-031 has the unit reach the gateway over a WebSocket on request', async () => {
+    const script = (await run(['--websocket-url', 'wss://gw.test:8444'])).io.stdout();
+    assert.match(script, /^ExecStart=.* --websocket-url "wss:\/\/gw\.test:8444"$/m);
+    assert.ok(!(await run([])).io.stdout().includes('--websocket-url'));
+  });
+
   it('CLI-020 holds no secret', async () => {
     const { io } = await run([]);
     for (const key of [bundle.joinSigning, bundle.nodeCa, bundle.servingCa, bundle.joinEncryption]) {
@@ -335,6 +341,9 @@ describe('better-compute daemon install-script', () => {
     [['--gateway', gateway, '--bcd-sha256', 'abc'], /It must be 64 lower-case hex digits/],
     [['--gateway', gateway, '--approver-set-sha256', 'ABC'], /It must be 64 lower-case hex digits/],
     [['--gateway', gateway, '--bcd-url', 'ftp://x.test'], /It must be an https URL/],
+    [['--gateway', gateway, '--websocket-url', 'https://gw.test'], /It must be a wss URL of host and port alone/],
+    [['--gateway', gateway, '--websocket-url', 'wss://gw.test/v1/session'], /It must be a wss URL/],
+    [['--gateway', gateway, '--websocket-url', 'wss://gw.test\nExecStart=/bin/sh'], /It must be a wss URL/],
     [['--gateway', gateway, '--token', 'x'], /unknown option '--token'/],
   ];
   for (const [argv, message] of bad) {
