@@ -6,6 +6,7 @@ export { auditCheckpoints, auditCounter, auditEvents } from './audit.ts';
 export { approverSetChanges, commandBatchApprovals, commandBatches, commandBatchMembers, commandBatchScope, tenants } from './batches.ts';
 export { reservations } from './capacity.ts';
 export { commandProgress, commandWaits, completionOutbox, nodeCommands, nodeQueue, nodeResults } from './commands.ts';
+export { enrolments } from './enrolments.ts';
 export { joinRequests, joinTokens, renewReplays, tpmChallenges } from './join.ts';
 export {
   bootEntries,
