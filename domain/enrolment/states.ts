@@ -14,14 +14,13 @@ export type EnrolmentState = (typeof enrolmentStates)[number];
 
 export type EnrolmentMove = 'mint' | 'complete' | 'fail' | 'cancel';
 
-export const enrolmentMoves: Readonly<
-  Record<EnrolmentMove, { readonly from: readonly EnrolmentState[]; readonly to: EnrolmentState }>
-> = Object.freeze({
-  mint: { from: ['open'], to: 'minted' },
-  complete: { from: ['minted'], to: 'completed' },
-  fail: { from: ['open', 'minted'], to: 'failed' },
-  cancel: { from: ['open', 'minted'], to: 'cancelled' },
-});
+export const enrolmentMoves: Readonly<Record<EnrolmentMove, { readonly from: readonly EnrolmentState[]; readonly to: EnrolmentState }>> =
+  Object.freeze({
+    mint: { from: ['open'], to: 'minted' },
+    complete: { from: ['minted'], to: 'completed' },
+    fail: { from: ['open', 'minted'], to: 'failed' },
+    cancel: { from: ['open', 'minted'], to: 'cancelled' },
+  });
 
 /** Nothing follows. */
 export const isOver = (state: EnrolmentState): boolean => state !== 'open' && state !== 'minted';

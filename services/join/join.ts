@@ -25,6 +25,7 @@ import {
 import { findValidCertificate, type Reservation, releaseSerial, reserveSerial, signReserved, storeCertificate } from '../node-certs.ts';
 import { decodeRequest } from '../wire.ts';
 import { discovery } from './discovery.ts';
+import { enrolment } from './enrolment.ts';
 import { csrSha256 } from './identity.ts';
 import { joinToken, provisioned } from './token.ts';
 import { tpm } from './tpm.ts';
@@ -39,6 +40,7 @@ const table: Readonly<Record<AttestorName, Attestor | null>> = Object.freeze({
   discovery,
   'cloud-iid': null,
   tpm,
+  enrolment,
 });
 
 /** Every attestor there will be (JOIN-011). */

@@ -11,7 +11,7 @@ import type { NodeAuthority } from '../node-certs.ts';
 import type { TokenRole } from '../tokens.ts';
 
 /** Every attestor there will be, with the release that brings it (JOIN-011). */
-export type AttestorName = 'join-token' | 'x509pop' | 'provisioned' | 'discovery' | 'cloud-iid' | 'tpm';
+export type AttestorName = 'join-token' | 'x509pop' | 'provisioned' | 'discovery' | 'cloud-iid' | 'tpm' | 'enrolment';
 
 export interface JoinServiceOptions {
   readonly db: Database;

@@ -237,7 +237,7 @@ describe('joining by token', () => {
   });
 
   it('JOIN-010 JOIN-011 refuses requests that are none, before the token is touched', async () => {
-    assert.deepEqual(attestors, ['join-token', 'x509pop', 'provisioned', 'discovery', 'cloud-iid', 'tpm']);
+    assert.deepEqual(attestors, ['join-token', 'x509pop', 'provisioned', 'discovery', 'cloud-iid', 'tpm', 'enrolment']);
     const evidence = await token();
     const key = newKey();
     const table: [

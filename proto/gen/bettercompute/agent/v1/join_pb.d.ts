@@ -103,7 +103,7 @@ export declare type JoinRequest = Message<"bettercompute.agent.v1.JoinRequest"> 
 
   /**
    * What the attestor judges: for join-token and provisioned the token's UTF-8 text, for x509pop an X509PopEvidence, for discovery a
-   * SignedDiscoveryAssertion, for tpm a TpmEvidence.
+   * SignedDiscoveryAssertion, for tpm a TpmEvidence, for enrolment the enrolment's id, behind check: where only its health is asked.
    *
    * @generated from field: bytes evidence = 2;
    */
