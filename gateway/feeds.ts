@@ -1,10 +1,11 @@
 /** What a gateway follows in its database besides the log of commands, put together over its sessions. */
+import type { DatabaseListener } from '../drizzle/listener.ts';
 import type { GatewayOptions } from './gateway.ts';
 import type { GatewayLog } from './log.ts';
 import type { GatewayMetrics } from './metrics.ts';
 import { RevocationFeed } from './revocation/feed.ts';
 import type { Scheduler } from './scheduler.ts';
-import { Notifications } from './session/notifications.ts';
+import { createNotifications } from './session/notifications.ts';
 import type { Sessions } from './session/sessions.ts';
 import { SpecFeed } from './session/spec-feed.ts';
 import type { SessionStore } from './session/store.ts';
@@ -48,12 +49,12 @@ export const createSpecFeed = (sessions: Sessions, { store, log, metrics }: Feed
     },
   });
 
-export function createNotifications(
+export function followDatabase(
   { connectListener, gatewayId }: GatewayOptions,
   { scheduler, sessions, revocations, specs, log, metrics }: Followed & { readonly log: GatewayLog; readonly metrics: GatewayMetrics },
-): Notifications | null {
+): DatabaseListener | null {
   if (connectListener === undefined) return null;
-  return new Notifications({
+  return createNotifications({
     gatewayId,
     scheduler,
     connect: connectListener,

@@ -13,8 +13,9 @@ import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { AddressInfo, Server } from 'node:net';
 import type { Client } from 'pg';
 import { ControlError } from '../domain/errors.ts';
+import type { DatabaseListener } from '../drizzle/listener.ts';
 import { isProtocolRange, PROTOCOL_VERSION, type ProtocolRange } from '../proto/index.ts';
-import { createNotifications, createRevocationFeed, createSpecFeed } from './feeds.ts';
+import { createRevocationFeed, createSpecFeed, followDatabase } from './feeds.ts';
 import { ConnectionTable } from './grpc/connections.ts';
 import { type GatewayLog, noLog } from './log.ts';
 import { type GatewayMetrics, noMetrics } from './metrics.ts';
@@ -25,7 +26,6 @@ import { createSystemScheduler, type Scheduler } from './scheduler.ts';
 import type { GatewayServices } from './services.ts';
 import { BrokerRelay } from './session/broker-relay.ts';
 import type { SessionTiming } from './session/contract.ts';
-import type { Notifications } from './session/notifications.ts';
 import { Sessions } from './session/sessions.ts';
 import type { SpecFeed } from './session/spec-feed.ts';
 import type { PublishedTrust, SessionStore } from './session/store.ts';
@@ -181,7 +181,7 @@ interface Parts {
   readonly specs: SpecFeed;
   readonly connections: ConnectionTable;
   readonly webSocket: WsListener;
-  readonly notifications: Notifications | null;
+  readonly notifications: DatabaseListener | null;
 }
 
 function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
@@ -239,7 +239,7 @@ function assemble(options: GatewayOptions, protocol: ProtocolRange): Parts {
     specs,
     connections,
     webSocket,
-    notifications: createNotifications(options, { scheduler, sessions, revocations, specs, log, metrics }),
+    notifications: followDatabase(options, { scheduler, sessions, revocations, specs, log, metrics }),
   };
 }
 

@@ -19,6 +19,8 @@ import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
 import { createMetalControlActivities } from '../activities/metal-control.ts';
 import { createRotationControlActivities } from '../activities/rotation-control.ts';
+import { DatabaseListener } from '../drizzle/listener.ts';
+import { completionChannel } from '../drizzle/queries/dispatch.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { createPoker } from '../services/poke.ts';
@@ -27,7 +29,7 @@ import { activitiesOf } from './boundaries.ts';
 import { loadWorkflowBundle } from './bundle.ts';
 import { type ControlConfig, readControlConfig } from './config.ts';
 import { newProcessId, startHeartbeat } from './heartbeat.ts';
-import { createLocalEnds } from './local-ends.ts';
+import { createLocalEnds, type LocalEnds } from './local-ends.ts';
 import { createOutbox } from './outbox.ts';
 import { startWorkerProcess, type WorkerParts } from './process.ts';
 import { createRelay, type RelayCount } from './relay.ts';
@@ -79,15 +81,7 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
       watch: createBatchStarter(client),
     }),
   ]);
-  const relay = createRelay({
-    outbox: createOutbox({ db, now }),
-    completions: client.activity,
-    wake: ends.wake,
-    log,
-    onCount: relayMetrics(parts.health.registry),
-  });
-  const relaying = relay.start();
-  closing.push(() => relaying.stop());
+  startRelay(parts, ends.wake);
   const heartbeat = await startHeartbeat({
     db,
     log,
@@ -103,6 +97,33 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
     workflowBundle: await loadWorkflowBundle(),
     activities,
   });
+}
+
+/** Until the worker has ended: what its last activities wait for still reaches them. */
+function startRelay({ context: { log }, db, client, health, closing }: WorkerParts, wake: LocalEnds['wake']): void {
+  const relay = createRelay({
+    outbox: createOutbox({ db, now }),
+    completions: client.activity,
+    isHeard: () => listener.isHeard,
+    wake,
+    log,
+    onCount: relayMetrics(health.registry),
+  });
+  const listener = new DatabaseListener({
+    name: newProcessId('worker-control'),
+    channels: [completionChannel],
+    connect: () => db.connect(),
+    onNotification: () => relaying.look(),
+    onListening: () => relaying.look(),
+    onLost: (error) => {
+      log.warn({ err: error }, 'ends of commands are not announced to the relay; it looks for them four times a second until they are');
+      relaying.look();
+    },
+  });
+  const relaying = relay.start();
+  closing.push(() => relaying.stop());
+  listener.start();
+  closing.push(() => listener.close());
 }
 
 function relayMetrics(registry: Registry): (what: RelayCount, by: number) => void {

@@ -5,6 +5,9 @@
  * Nobody waits, or waited: dropped. Temporal unreachable: backed off; the row stays. A relay that is killed between the completion and
  * the removal completes twice, which is refused and dropped. So several relays may run, and none of them has to.
  *
+ * The database says when there is something to deliver. Where that is heard, the outbox is looked at on such a word, and every few seconds
+ * for what became due by time or was not said; where it is not, as behind a pool of transactions, several times a second.
+ *
  * The relay also heartbeats for the nodes that are connected, so that the server knows the wait is alive and a cancel
  * arrives; a wait that is not heartbeated is retried, reads the table and waits on. Once a minute a sweep queues what was lost.
  */
@@ -27,10 +30,13 @@ export interface OutboxPort {
 export interface RelayOptions {
   readonly outbox: OutboxPort;
   readonly completions: Pick<AsyncCompletionClient, 'complete' | 'heartbeat' | 'reportCancellation'>;
+  /** What the database says arrives: whoever is told calls `look`. Default: never. */
+  readonly isHeard?: () => boolean;
   /** Tells an attempt of this process that its command has ended: it answers itself. */
   readonly wake?: (commandId: string) => boolean;
   readonly log: ServiceLog;
   readonly onCount?: (what: RelayCount, by: number) => void;
+  readonly pauses?: RelayPauses;
 }
 
 export type RelayCount = 'completed' | 'answered-here' | 'nobody-waits' | 'failed' | 'heartbeats' | 'swept';
@@ -40,11 +46,26 @@ export interface Relay {
   deliver(): Promise<number>;
   heartbeat(): Promise<void>;
   sweep(): Promise<void>;
-  start(): { stop(): Promise<void> };
+  start(): RunningRelay;
+}
+
+export interface RunningRelay {
+  /** There may be something to deliver; many such words at once are one look. */
+  look(): void;
+  stop(): Promise<void>;
+}
+
+export interface RelayPauses {
+  /** Not heard: what a workflow waits for the end of its command at most, beyond the end itself. */
+  readonly unheardMs: number;
+  /** Heard: at most, for completions that are tried again and for what nobody said. A half of it is drawn anew each time, so that relays do not fall into step. */
+  readonly heardMs: number;
 }
 
 const batch = 100;
-const deliverEveryMs = 250;
+const ownPauses: RelayPauses = Object.freeze({ unheardMs: 250, heardMs: 6 * second });
+/** What is said within this time is one look; a gateway says it up to a hundred times a second. */
+const gatherMs = 20;
 /** Two of them may be lost before the minute that a wait has is over; each is a call for every command under way. */
 const heartbeatEveryMs = 20 * second;
 
@@ -81,7 +102,7 @@ export function createRelay(options: RelayOptions): Relay {
     log.warn({ found }, 'completions were lost and are queued again');
   };
 
-  return { deliver, heartbeat, sweep, start: () => runByClock({ deliver, heartbeat, sweep }, log) };
+  return { deliver, heartbeat, sweep, start: () => runByClock({ deliver, heartbeat, sweep }, options) };
 }
 
 async function deliverOne({ outbox, completions, wake, log }: RelayOptions, completion: DueCompletion): Promise<RelayCount> {
@@ -124,10 +145,13 @@ const idsOf = ({ workflowId, runId, activityId }: ActivityIds): ActivityIds => (
 const isNobody = (error: unknown): boolean => error instanceof ActivityNotFoundError || error instanceof WorkflowNotFoundError;
 
 /** Each job by itself, never two of one kind at once; a full batch is followed by the next one without a pause. */
-function runByClock(jobs: Pick<Relay, 'deliver' | 'heartbeat' | 'sweep'>, log: ServiceLog): { stop(): Promise<void> } {
-  const life = { stopped: false };
-  const sleepers = new Set<() => void>();
-  const pause = (ms: number): Promise<void> =>
+function runByClock(
+  jobs: Pick<Relay, 'deliver' | 'heartbeat' | 'sweep'>,
+  { log, isHeard = () => false, pauses = ownPauses }: RelayOptions,
+): RunningRelay {
+  const life = { stopped: false, told: false };
+  const sleepers = new Map<() => void, { readonly forWords: boolean }>();
+  const pause = (ms: number, forWords = false): Promise<void> =>
     new Promise((resolve) => {
       const done = (): void => {
         clearTimeout(timer);
@@ -135,26 +159,39 @@ function runByClock(jobs: Pick<Relay, 'deliver' | 'heartbeat' | 'sweep'>, log: S
         resolve();
       };
       const timer = setTimeout(done, ms);
-      sleepers.add(done);
+      sleepers.set(done, { forWords });
     });
-  const loop = async (name: string, everyMs: number, job: () => Promise<number | void>): Promise<void> => {
+  /** @returns what the job says; null when it failed */
+  const round = <T>(name: string, job: () => Promise<T>): Promise<T | null> =>
+    job().catch((error: unknown) => {
+      log.warn({ err: error, job: name }, 'the relay could not do its round; trying again');
+      return null;
+    });
+  const byClock = async (name: string, everyMs: number, job: () => Promise<void>): Promise<void> => {
     while (!life.stopped) {
-      const done = await job().catch((error: unknown) => {
-        log.warn({ err: error, job: name }, 'the relay could not do its round; trying again');
-        return 0;
-      });
-      if (done !== batch && !life.stopped) await pause(everyMs);
+      await round(name, job);
+      if (!life.stopped) await pause(everyMs);
     }
   };
-  const running = [
-    loop('deliver', deliverEveryMs, jobs.deliver),
-    loop('heartbeat', heartbeatEveryMs, jobs.heartbeat),
-    loop('sweep', minute, jobs.sweep),
-  ];
+  const deliverAll = async (): Promise<void> => {
+    while (!life.stopped) {
+      life.told = false;
+      const done = await round('deliver', jobs.deliver);
+      if (done === batch || life.stopped) continue;
+      const isQuick = done === null || !isHeard();
+      if (!life.told) await pause(isQuick ? pauses.unheardMs : pauses.heardMs * (0.5 + Math.random() / 2), true);
+      if (life.told && !life.stopped) await pause(gatherMs);
+    }
+  };
+  const running = [deliverAll(), byClock('heartbeat', heartbeatEveryMs, jobs.heartbeat), byClock('sweep', minute, jobs.sweep)];
   return {
+    look() {
+      life.told = true;
+      for (const [wake, { forWords }] of sleepers) if (forWords) wake();
+    },
     async stop() {
       life.stopped = true;
-      for (const wake of sleepers) wake();
+      for (const wake of sleepers.keys()) wake();
       await Promise.all(running);
     },
   };

@@ -253,14 +253,25 @@ export function recordBatch(db: Database, { acks, rejects, results }: SessionWri
   });
 }
 
+/** Says that there are completions to deliver. */
+export const completionChannel = 'bc_completions';
+
+/**
+ * The notification is part of it, once for all of them: commits that notify come one after another in the whole database, and a gateway
+ * has one of these under way at a time.
+ */
 const queueOutbox = {
   name: 'dispatch-outbox',
-  text: `insert into completion_outbox (command_id, workflow_id, run_id, activity_id, next_at, created_at)
-         select w.command_id, w.workflow_id, w.run_id, w.activity_id, $2, $2 from command_waits w where w.command_id = any($1::text[])
-         on conflict (command_id) do nothing`,
+  text: `with queued as (insert into completion_outbox (command_id, workflow_id, run_id, activity_id, next_at, created_at)
+           select w.command_id, w.workflow_id, w.run_id, w.activity_id, $2, $2 from command_waits w where w.command_id = any($1::text[])
+           on conflict (command_id) do nothing returning 1)
+         select pg_notify('${completionChannel}', '') where exists (select from queued)`,
 };
 
-/** Queues the completions of commands that ended in this transaction. A statement of its own: its snapshot follows their locks. */
+/**
+ * Queues the completions of commands that ended in this transaction, and wakes the relays with its commit. A statement of its own: its
+ * snapshot follows their locks.
+ */
 export async function queueCompletions(tx: Executor, commandIds: readonly string[], now: number): Promise<void> {
   if (commandIds.length > 0) await tx.query(queueOutbox, [commandIds, instant(now)]);
 }

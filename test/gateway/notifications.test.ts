@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { type AddressInfo, createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 import pg from 'pg';
-import { listenTiming, Notifications } from '../../gateway/session/notifications.ts';
+import { listenTiming } from '../../drizzle/listener.ts';
+import { createNotifications } from '../../gateway/session/notifications.ts';
 import { announceSpecs } from '../../services/poke.ts';
 import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
@@ -55,7 +56,7 @@ describe('the listening connection', function () {
       await client.connect();
       return client;
     };
-    const notifications = new Notifications({
+    const notifications = createNotifications({
       gatewayId: 'gw-1',
       scheduler,
       connect,
@@ -86,6 +87,7 @@ describe('the listening connection', function () {
     });
     assert.equal(state?.open, false);
     // The canary comes back: nothing happens.
+    await eventually('the first canary is back', () => notifications.isHeard);
     scheduler.advance(listenTiming.canaryMs);
     await eventually('the canary is back', () => scheduler.pending === 1 && notifications.isListening);
     await turns(50);
@@ -97,7 +99,7 @@ describe('the listening connection', function () {
     await hears('sweep');
     // Kept open to nowhere: only the canary tells.
     lost.length = 0;
-    await eventually('it listens again', () => notifications.isListening);
+    await eventually('it is heard again', () => notifications.isHeard);
     isBlackHole = true;
     scheduler.advance(listenTiming.canaryMs);
     await turns(20);
@@ -106,7 +108,7 @@ describe('the listening connection', function () {
     isBlackHole = false;
     scheduler.advance(listenTiming.retryMaxMs);
     await hears('sweep');
-    await eventually('it listens again', () => notifications.isListening);
+    await eventually('it is heard again', () => notifications.isHeard);
     await notifications.close();
   });
 
@@ -114,7 +116,7 @@ describe('the listening connection', function () {
     const scheduler = new ManualScheduler();
     const clients: pg.Client[] = [];
     const ended: boolean[] = [];
-    const notifications = new Notifications({
+    const notifications = createNotifications({
       gatewayId: 'gw-1',
       scheduler,
       connect: async () => {
@@ -153,7 +155,7 @@ describe('the listening connection', function () {
       const until = new Promise<void>((resolve) => {
         reached = resolve;
       });
-      const notifications = new Notifications({
+      const notifications = createNotifications({
         gatewayId: 'gw-1',
         scheduler: new ManualScheduler(),
         connect: async () => {
