@@ -43,6 +43,7 @@ export const scheduleIds = Object.freeze({
   reconcileCommands: 'bc-reconcile-commands',
   checkpointAudit: 'bc-checkpoint-audit',
   reconcileBatches: 'bc-reconcile-batches',
+  reconcileBoots: 'bc-reconcile-boots',
 } as const);
 
 /** Name → Temporal type; the setup registers them, and workers refuse to start where one is missing. */

@@ -136,8 +136,8 @@ export interface SiteAgent {
 }
 
 export interface SitesPort {
-  /** Active agents of the site: those with a live session first, then by id. */
-  agents(siteId: string): Promise<readonly SiteAgent[]>;
+  /** Active agents of the machine's site and tenant: those with a live session first, then by id. */
+  agents(machine: Pick<RunFacts['machine'], 'siteId' | 'tenantId'>): Promise<readonly SiteAgent[]>;
   /** When a node was last seen; null: never. */
   lastSeen(nodeId: string): Promise<number | null>;
 }

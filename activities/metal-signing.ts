@@ -217,7 +217,7 @@ async function chooseAgent({ sites, answers }: MetalSigningPorts, { input, facts
     const answer = await answers.find(idOf(facts, input, n));
     if (answer !== undefined) tried.add(answer.nodeId);
   }
-  const connected = (await sites.agents(facts.machine.siteId)).filter((agent) => agent.connected);
+  const connected = (await sites.agents(facts.machine)).filter((agent) => agent.connected);
   const chosen = connected.find(({ nodeId }) => !tried.has(nodeId)) ?? connected[0];
   if (chosen !== undefined) return chosen.nodeId;
   const wait = currentWait();

@@ -8,6 +8,7 @@ import { spkiPin } from '../pki/x509/index.ts';
 import type { Log } from '../runtime/log.ts';
 import { readSetLag } from '../services/approver-lag.ts';
 import { decideJoin, listJoinRequests } from '../services/join/approvals.ts';
+import { listUntoldBoots } from '../services/metal/boot-told.ts';
 import * as reads from '../services/operator-reads.ts';
 import { listFailedSections } from '../services/section-faults.ts';
 import { getSshCertificate, listSshCertificates } from '../services/ssh-certificates.ts';
@@ -66,6 +67,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
       listOpenBatches: (limit) => listOpenBatches(db, limit),
       listAbsentNodes: (limit) => reads.listAbsentNodes(db, { now: now(), limit }),
       listFailedSections: (limit) => listFailedSections(db, { now: now(), limit }),
+      listUntoldBoots: (limit) => listUntoldBoots(db, { now: now(), limit }),
       readSetLag: () => readSetLag(db),
       getTrust: () => reads.getTrust(db, now()),
       listAudit: (page) => reads.listAudit(db, page),

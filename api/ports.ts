@@ -3,6 +3,7 @@
 import type { z } from 'zod';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
 import type { JoinDecision, JoinRequestView } from '../services/join/approvals.ts';
+import type { UntoldBoots } from '../services/metal/boot-told.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
 import type { FailedSection } from '../services/section-faults.ts';
 import type { SshCertificateView } from '../services/ssh-certificates.ts';
@@ -26,6 +27,8 @@ export interface OperatorReads {
   listOpenBatches(limit: number): Promise<OpenBatch[]>;
   listAbsentNodes(limit: number): Promise<AbsentNode[]>;
   listFailedSections(limit: number): Promise<FailedSection[]>;
+  /** Site agents whose boot servers cannot be told what became of machines. */
+  listUntoldBoots(limit: number): Promise<UntoldBoots[]>;
   /** Which nodes enforce another approver set than the published one. */
   readSetLag(): Promise<SetLagView | null>;
   getTrust(): Promise<TrustView>;

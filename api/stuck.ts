@@ -4,6 +4,7 @@
  */
 import type { readSetLag } from '../services/approver-lag.ts';
 import type { JoinRequestView } from '../services/join/approvals.ts';
+import type { UntoldBoots } from '../services/metal/boot-told.ts';
 import type { AbsentNode } from '../services/operator-reads.ts';
 import type { FailedSection } from '../services/section-faults.ts';
 import type { WaitingCommand } from '../services/stuck.ts';
@@ -54,6 +55,17 @@ export const stuckJoin = ({ id, attestor, role, siteId, nodeId, firstAskedAt }: 
   since: firstAskedAt,
   waitsFor: `an operator: ${nodeId ?? 'a new machine'} of site ${siteId} asks to join as ${role} by ${attestor}`,
   help: `better-compute joins list, then joins approve ${id} --reason <why>, or joins refuse`,
+});
+
+/** A site agent whose boot server says of machines what they are no longer. */
+export const stuckBoots = ({ agentId, connected, machineIds, machines, failed, error }: UntoldBoots): StuckItem => ({
+  kind: 'node',
+  subject: agentId,
+  since: null,
+  waitsFor: `its boot server to be told what became of ${machines} machine(s) (${machineIds.join(', ')}): ${
+    connected ? `${failed} attempt(s) failed${error === '' ? '' : `: ${error}`}` : 'it is not connected'
+  }`,
+  help: `${connected ? `read the log of bcd on ${agentId}` : `start bcd on ${agentId}; if it is gone for good: better-compute nodes revoke ${agentId}`}; until then, turn off what must not start its disk`,
 });
 
 /** Nodes that enforce another approver set than the published one; null when there are none. */

@@ -39,6 +39,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'recordRunMessage',
     'finishMachineRun',
     'placeMachines',
+    'compareBoots',
   ]),
   // Command roots, worker key, audit key, secrets of runs; the keys of the authorities, tickets and workload tokens while they are exchanged.
   [taskQueues.signing]: Object.freeze([
@@ -69,6 +70,7 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'actOnMachine',
     'proveMachine',
     'changeCredential',
+    'tellBoots',
   ]),
   [taskQueues.rootSigning]: Object.freeze([]),
   [taskQueues.hosts]: Object.freeze([]),

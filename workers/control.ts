@@ -7,6 +7,7 @@ import { Counter, Gauge, type Registry } from 'prom-client';
 import { createApproverSets } from '../activities/adapters/approver-sets.ts';
 import { createBatchProducers } from '../activities/adapters/batch-producers.ts';
 import { createBatches, createBatchWatch } from '../activities/adapters/batches.ts';
+import { createBoots } from '../activities/adapters/boots.ts';
 import { createCommandLog, createNodePages } from '../activities/adapters/commands.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
 import { createAnswers, createBatchStarter, createMetalRuns, createSites } from '../activities/adapters/metal.ts';
@@ -14,6 +15,7 @@ import { createOverrideWriter, createPublishedQuorum, createRotationFacts, creat
 import { createApproverSetActivities } from '../activities/approver-set-control.ts';
 import { createBatchProducerActivities } from '../activities/batch-producers.ts';
 import { createBatchControlActivities } from '../activities/batches-control.ts';
+import { createBootControlActivities } from '../activities/boots.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
@@ -80,6 +82,7 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
       commands: createCommandLog({ db, now, poke: poker.poke }),
       watch: createBatchStarter(client),
     }),
+    createBootControlActivities({ boots: createBoots({ db }), workflows: createBatchWatch(client, (workflowId) => workflowId) }),
   ]);
   startRelay(parts, ends.wake);
   const heartbeat = await startHeartbeat({

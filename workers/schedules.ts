@@ -32,6 +32,10 @@ export const schedules: readonly ScheduleOptions[] = Object.freeze([
     every: '1 minute',
     summary: 'End batches whose window is over, watch the others',
   }),
+  schedule(scheduleIds.reconcileBoots, 'reconcileBoots', {
+    every: '1 minute',
+    summary: 'Tell boot servers what their machines have become where no run did',
+  }),
   schedule(scheduleIds.checkpointAudit, 'checkpointAudit', { every: '1 hour', summary: 'Seal what the audit trail gained' }),
 ]);
 

@@ -6,6 +6,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import { createAccess } from '../activities/adapters/access.ts';
 import { createBatches, createBatchRelease } from '../activities/adapters/batches.ts';
+import { createBoots } from '../activities/adapters/boots.ts';
 import { createBatchNodePages, createCommandLog, createCommandQueue, createNodePages } from '../activities/adapters/commands.ts';
 import { createKeyRotationPorts } from '../activities/adapters/key-rotation.ts';
 import { createAnswers, createMetalKeys, createMetalRuns, createSites } from '../activities/adapters/metal.ts';
@@ -20,6 +21,7 @@ import {
 import { createApproverSetSigningActivities } from '../activities/approver-set-control.ts';
 import { createAuditSigningActivities } from '../activities/audit-signing.ts';
 import { createBatchSigningActivities } from '../activities/batches-signing.ts';
+import { createBootSigningActivities } from '../activities/boots.ts';
 import { createCommandSigningActivities } from '../activities/commands-signing.ts';
 import { createKeyRotationSigningActivities } from '../activities/key-rotation-signing.ts';
 import { createMetalSigningActivities } from '../activities/metal-signing.ts';
@@ -97,6 +99,8 @@ function signingActivities(
 ): Activities[] {
   const resign = createResigner({ db, worker, bundle: running.current });
   const trustDomain = (): string => running.current().trustDomain;
+  const clock = (): Promise<number> => databaseNow(db);
+  const queue = createCommandQueue({ db, now, worker, trustDomain, poke: poke });
   const access = createAccess({ db, worker, bundle: running.current, ticketIssuer });
   return [
     createRotationSigningActivities({
@@ -113,7 +117,7 @@ function signingActivities(
         db,
         now,
         running,
-        clock: () => databaseNow(db),
+        clock,
         times,
         workload,
         folder: createTlsFolder(tlsFolder),
@@ -130,6 +134,30 @@ function signingActivities(
     createAuditSigningActivities({ audit: { checkpoint: () => sealAudit(db, running) } }),
     createSshSigningActivities({ ssh: access }),
     createSpecSigningActivities({ credentials: access }),
+    ...metalActivities({ db, running, queue, secret, gateway }),
+    createCommandSigningActivities({
+      now,
+      clock,
+      resign,
+      access,
+      queue,
+      nodes: createNodePages({ db }),
+      batchNodes: createBatchNodePages({ db }),
+    }),
+  ];
+}
+
+/** Of runs on machines, and of what boot servers are told beside them. */
+function metalActivities({
+  db,
+  running,
+  queue,
+  secret,
+  gateway,
+}: Pick<Signing, 'db' | 'running'> &
+  Pick<SigningConfig, 'secret' | 'gateway'> & { readonly queue: ReturnType<typeof createCommandQueue> }): Activities[] {
+  const trustDomain = (): string => running.current().trustDomain;
+  return [
     createMetalSigningActivities({
       now,
       runs: createMetalRuns({ db, trustDomain }),
@@ -137,17 +165,9 @@ function signingActivities(
       sites: createSites({ db }),
       answers: createAnswers({ db }),
       commands: createCommandLog({ db, now }),
-      queue: createCommandQueue({ db, now, worker, trustDomain, poke: poke }),
+      queue,
     }),
-    createCommandSigningActivities({
-      now,
-      clock: () => databaseNow(db),
-      resign,
-      access,
-      queue: createCommandQueue({ db, now, worker, trustDomain, poke: poke }),
-      nodes: createNodePages({ db }),
-      batchNodes: createBatchNodePages({ db }),
-    }),
+    createBootSigningActivities({ now, boots: createBoots({ db }), queue }),
   ];
 }
 

@@ -5,6 +5,7 @@ export { inspectMachine } from './inspect-machine/workflow.ts';
 export { provisionMachine } from './provision-machine/workflow.ts';
 export { rebootNodes } from './reboot-nodes/workflow.ts';
 export { reconcileBatches } from './reconcile-batches/workflow.ts';
+export { reconcileBoots } from './reconcile-boots/workflow.ts';
 export { reconcileCommands } from './reconcile-commands/workflow.ts';
 export { reimageFleet } from './reimage-fleet/workflow.ts';
 export { resignExpiring } from './resign-expiring/workflow.ts';

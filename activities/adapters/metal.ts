@@ -83,7 +83,7 @@ function plannedRun({
 const lastSeen = { name: 'metal-last-seen', text: 'select last_seen_at as "lastSeenAt" from node_presence where node_id = $1' };
 
 export const createSites = ({ db }: Pick<MetalOptions, 'db'>): SitesPort => ({
-  agents: async (siteId) => metal.agentsOfSite(db, siteId, { now: await databaseNow(db) }),
+  agents: async ({ siteId, tenantId }) => metal.agentsOfSite(db, siteId, { now: await databaseNow(db), tenantId }),
   lastSeen: async (nodeId) => (await db.query<{ lastSeenAt: number | null }>(lastSeen, [nodeId]))[0]?.lastSeenAt ?? null,
 });
 

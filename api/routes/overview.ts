@@ -2,12 +2,14 @@ import { minute } from '../../domain/time.ts';
 import type { OperatorPorts } from '../ports.ts';
 import { type Route, route } from '../route.ts';
 import { audit, auditPage, evidence, limited, rotations, stuck, trust } from '../schemas.ts';
-import { type StuckItem, stuckApproverSet, stuckCommand, stuckJoin, stuckNode, stuckSection } from '../stuck.ts';
+import { type StuckItem, stuckApproverSet, stuckBoots, stuckCommand, stuckJoin, stuckNode, stuckSection } from '../stuck.ts';
 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
 /** Each costs a question to Temporal. */
 const batchesLookedAt = 50;
+/** Of boot servers that cannot be told, each item counts its machines. */
+const machinesLookedAt = 1_000;
 
 export const overviewRoutes = (ports: OperatorPorts): Route[] => [
   route({
@@ -58,16 +60,17 @@ export const overviewRoutes = (ports: OperatorPorts): Route[] => [
 
 async function everythingStuck({ reads, joins, workflows, now }: OperatorPorts, limit: number): Promise<StuckItem[]> {
   const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
-  const [fromTemporal, commands, nodes, sections, waiting, setLag] = await Promise.all([
+  const [fromTemporal, commands, nodes, sections, waiting, setLag, boots] = await Promise.all([
     Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
     reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
     reads.listAbsentNodes(limit),
     reads.listFailedSections(limit),
     joins.list({ state: 'waiting', limit }),
     reads.readSetLag(),
+    reads.listUntoldBoots(machinesLookedAt),
   ]);
   const lagging = stuckApproverSet(setLag);
-  const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode)];
+  const found = [...commands.map((command) => stuckCommand(command, now())), ...nodes.map(stuckNode), ...boots.map(stuckBoots)];
   return [...fromTemporal, ...(lagging === null ? [] : [lagging]), ...found, ...sections.map(stuckSection), ...waiting.map(stuckJoin)];
 }
 

@@ -13,4 +13,4 @@ export { recordDisks, recordInventory, recordPower } from './record-reports.ts';
 export { placesOf } from './rows.ts';
 export { createRunBatch, leavesOfRun, recordRunMessage, recordSteps } from './run-records.ts';
 export { encodePlannedPayload, metalBatchScope } from './scope.ts';
-export { agentsOfSite, chooseAgent, siteOverview } from './sites.ts';
+export { agentsOfSite, siteOverview } from './sites.ts';

@@ -22,29 +22,13 @@ const agents = {
 
 const asAgent = ({ nodeId, connected, lastSeenAt }: AgentRow): SiteAgentView => ({ nodeId, connected, lastSeenAt });
 
-/** Active agents of a site: those with a live session first, then by id. @param tenantId only that tenant's */
+/** Active agents of a site that serve machines of a tenant: those with a live session first, then by id. */
 export async function agentsOfSite(
   db: Executor,
   siteId: string,
-  { now, tenantId = null }: { readonly now: number; readonly tenantId?: string | null },
+  { now, tenantId }: { readonly now: number; readonly tenantId: string },
 ): Promise<SiteAgentView[]> {
   return (await db.query<AgentRow>(agents, [[siteId], instant(now - connectedWithinMs), tenantId])).map(asAgent);
-}
-
-export interface ChooseAgentInput {
-  readonly siteId: string;
-  /** Tried before, in the order in which they were: they come again when nobody else is left. */
-  readonly exclude: readonly string[];
-  readonly tenantId?: string | null;
-  readonly now: number;
-}
-
-/** The agent to ask next: connected ones only, those that were not tried first; undefined when none is there. */
-export async function chooseAgent(db: Executor, { siteId, exclude, tenantId, now }: ChooseAgentInput): Promise<string | undefined> {
-  const there = (await agentsOfSite(db, siteId, { now, tenantId: tenantId ?? null })).filter(({ connected }) => connected);
-  const fresh = there.find(({ nodeId }) => !exclude.includes(nodeId));
-  if (fresh !== undefined) return fresh.nodeId;
-  return there.map(({ nodeId }) => nodeId).sort((a, b) => exclude.indexOf(a) - exclude.indexOf(b))[0];
 }
 
 const states = {

@@ -83,6 +83,21 @@ async function begun(kind: 'provision' | 'rotate-bmc' = 'provision'): Promise<Se
 }
 
 describe('an attempt of a run’s command', () => {
+  it('BAT-034 asks agents of the machine’s own site and tenant, whatever the command is', async () => {
+    for (const act of actsOn('site').filter((name) => name !== 'rotate')) {
+      const { world, attempt } = await begun();
+      const asked: string[] = [];
+      Object.assign(world.sites, {
+        agents: async ({ siteId, tenantId }: { siteId: string; tenantId: string }) => {
+          asked.push(`${siteId} ${tenantId}`);
+          return world.siteAgents;
+        },
+      });
+      assert.equal(await attempt(act), 'waits', act);
+      assert.deepEqual(asked, ['s1 default'], act);
+    }
+  });
+
   for (const act of actsOn('site').filter((name) => name !== 'rotate'))
     it(`M7 ${act} waits for its agent alone: a ramdisk that is silent for a day, or was never there, is no reason to give it up`, async () => {
       const { world, attempt, passes } = await begun();

@@ -215,7 +215,7 @@ describe('the operator API', () => {
   });
 
   describe('what is stuck', () => {
-    it('names who is waited for, since when, and what helps', async () => {
+    it('M6 names who is waited for, since when, and what helps', async () => {
       deployment.waiting = [
         {
           id: 'command/x/node-a',
@@ -233,6 +233,10 @@ describe('the operator API', () => {
         },
       ];
       deployment.joins = [aJoin('5f0c', { firstAskedAt: now - 30_000 }), aJoin('77aa', { state: 'approved' })];
+      deployment.untoldBoots = [
+        { agentId: 'agent-a', connected: false, machineIds: ['m1', 'm2'], machines: 7, failed: 0, error: '' },
+        { agentId: 'agent-b', connected: true, machineIds: ['m3'], machines: 1, failed: 5, error: 'the disk is full' },
+      ];
       deployment.failedSections = [{ nodeId: 'node-e', section: 'k8s-join', detail: 'the secret is not there', generation: 4 }];
       deployment.absent = [{ id: 'node-b', seenAt: null, createdAt: now - 9_000, openCommands: 2 }];
       const sample = [
@@ -243,6 +247,7 @@ describe('the operator API', () => {
       const { body } = await ask(`${api.url}/v1/stuck`);
       deployment.setLag = null;
       deployment.failedSections = [];
+      deployment.untoldBoots = [];
       deployment.joins = [];
       assert.deepEqual(body['stuck'], [
         {
@@ -265,6 +270,20 @@ describe('the operator API', () => {
           since: now - 9_000,
           waitsFor: 'its first session; 2 command(s) wait for it',
           help: 'start bcd on node-b; if it is gone for good: better-compute nodes revoke node-b',
+        },
+        {
+          kind: 'node',
+          subject: 'agent-a',
+          since: null,
+          waitsFor: 'its boot server to be told what became of 7 machine(s) (m1, m2): it is not connected',
+          help: 'start bcd on agent-a; if it is gone for good: better-compute nodes revoke agent-a; until then, turn off what must not start its disk',
+        },
+        {
+          kind: 'node',
+          subject: 'agent-b',
+          since: null,
+          waitsFor: 'its boot server to be told what became of 1 machine(s) (m3): 5 attempt(s) failed: the disk is full',
+          help: 'read the log of bcd on agent-b; until then, turn off what must not start its disk',
         },
         {
           kind: 'node',

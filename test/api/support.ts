@@ -7,6 +7,7 @@ import type { SetLagView, StuckItem } from '../../api/stuck.ts';
 import { ControlError } from '../../domain/errors.ts';
 import type { WorkloadIssuer } from '../../pki/workload/index.ts';
 import type { JoinRequestView } from '../../services/join/approvals.ts';
+import type { UntoldBoots } from '../../services/metal/boot-told.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, TrustView } from '../../services/operator-reads.ts';
 import type { FailedSection } from '../../services/section-faults.ts';
 import type { SshCertificateView } from '../../services/ssh-certificates.ts';
@@ -86,6 +87,7 @@ export interface FakeDeployment {
   setLag: SetLagView | null;
   waiting: WaitingCommand[];
   failedSections: FailedSection[];
+  untoldBoots: UntoldBoots[];
   joins: JoinRequestView[];
   audit: AuditView[];
   trust: TrustView | null;
@@ -112,6 +114,7 @@ export const createDeployment = (): FakeDeployment => ({
   setLag: null,
   waiting: [],
   failedSections: [],
+  untoldBoots: [],
   joins: [],
   audit: [],
   trust: null,
@@ -167,6 +170,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       listWaitingCommands: async ({ limit }) => deployment.waiting.slice(0, limit),
       listFailedSections: async (limit) => deployment.failedSections.slice(0, limit),
       listAbsentNodes: async (limit) => deployment.absent.slice(0, limit),
+      listUntoldBoots: async (limit) => deployment.untoldBoots.slice(0, limit),
       readSetLag: async () => deployment.setLag,
       getTrust: async () => orNotFound(deployment.trust, 'no process has published a trust bundle yet'),
       listAudit: async ({ after, limit }) => deployment.audit.filter((event) => event.seq > after).slice(0, limit),

@@ -8,6 +8,7 @@ import { createBatchProducerActivities } from '../../activities/batch-producers.
 import { createBatchControlActivities } from '../../activities/batches-control.ts';
 import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
 import { createAuditSigningActivities } from '../../activities/audit-signing.ts';
+import { type BootControlPorts, type BootSigningPorts, createBootControlActivities, createBootSigningActivities } from '../../activities/boots.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createSpecSigningActivities } from '../../activities/spec-signing.ts';
 import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
@@ -305,6 +306,7 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
     stage.batches.add('history-unwatched', { endsInMs: 1 });
     return stage.client.workflow.start('reconcileBatches', { workflowId: 'history-reconcile-batches', taskQueue: taskQueues.control });
   },
+  'reconcile-boots': (stage) => stage.client.workflow.start('reconcileBoots', { workflowId: 'history-reconcile-boots', taskQueue: taskQueues.control }),
   'resign-expiring': (stage) => stage.client.workflow.start('resignExpiring', { workflowId: 'history-resign', taskQueue: taskQueues.control }),
   'reconcile-commands': (stage) => stage.client.workflow.start('reconcileCommands', { workflowId: 'history-reconcile', taskQueue: taskQueues.control }),
   ...metalScenarios,
@@ -324,6 +326,19 @@ export async function runScenario(temporal: TestTemporal, name: string): Promise
     await workers.stop();
   }
 }
+
+/** A quarantined machine whose boot server was not told. */
+const oneUntold: BootControlPorts & BootSigningPorts = {
+  boots: {
+    look: async () => [
+      { machineId: 'm1', siteId: 'berlin', generation: 4, agentId: 'agent-a', runWorkflowId: null, telling: { kind: 'tell', answer: 'hold', runId: 'aaaaaaaaaaaa', n: 1, failed: 0 } },
+    ],
+    orders: async () => [{ id: 'machine/m1/boot/4/5f0c.1', nodeId: 'agent-a', kind: 'boot.cleanUp', payload: new Uint8Array() }],
+  },
+  workflows: { isRunning: async () => false },
+  queue: { enqueue: async (items) => ({ enqueued: items.length, existing: 0 }) },
+  now: Date.now,
+};
 
 const keysOfEachKind = (): Stage['keys'] => ({
   ca: new KeyWorld('ca'),
@@ -346,11 +361,11 @@ type Activities = Record<string, (...args: never[]) => Promise<unknown>>;
 async function runEveryWorker(temporal: TestTemporal, { world, commands, keys: worlds, batches, approvers }: Stage): Promise<RunningWorkers> {
   const control = await temporal.createWorker({
     taskQueue: taskQueues.control,
-    activities: { ...createRotationControlActivities(world), ...keyActivities(worlds, createKeyRotationControlActivities), ...createCommandControlActivities(commands), ...createIdentityActivities(commands), ...createBatchProducerActivities(commands), ...createBatchControlActivities(batches), ...createApproverSetActivities(approvers) },
+    activities: { ...createRotationControlActivities(world), ...keyActivities(worlds, createKeyRotationControlActivities), ...createCommandControlActivities(commands), ...createIdentityActivities(commands), ...createBatchProducerActivities(commands), ...createBatchControlActivities(batches), ...createApproverSetActivities(approvers), ...createBootControlActivities(oneUntold) },
   });
   const signing = await temporal.createWorker({
     taskQueue: taskQueues.signing,
-    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches), ...createApproverSetSigningActivities(approvers), ...createSshSigningActivities(commands), ...createSpecSigningActivities(commands) },
+    activities: { ...createRotationSigningActivities(world), ...keyActivities(worlds, createKeyRotationSigningActivities), ...createAuditSigningActivities({ audit: { checkpoint: async () => [{ tenant: 'deployment', number: 1, events: 3 }] } }), ...createCommandSigningActivities(commands), ...createBatchSigningActivities(batches), ...createApproverSetSigningActivities(approvers), ...createSshSigningActivities(commands), ...createSpecSigningActivities(commands), ...createBootSigningActivities(oneUntold) },
     workflowBundle: undefined as never,
   });
   return running([control, signing]);

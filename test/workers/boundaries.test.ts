@@ -9,6 +9,7 @@ import { createAuditSigningActivities } from '../../activities/audit-signing.ts'
 import { createBatchProducerActivities } from '../../activities/batch-producers.ts';
 import { createBatchControlActivities } from '../../activities/batches-control.ts';
 import { createBatchSigningActivities } from '../../activities/batches-signing.ts';
+import { createBootControlActivities, createBootSigningActivities } from '../../activities/boots.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
@@ -41,6 +42,7 @@ const approvers = new ApproverWorld();
 const metal = new MetalWorld([]);
 const control = [
   createMetalControlActivities(metal),
+  createBootControlActivities({ boots: { look: async () => [] }, workflows: { isRunning: async () => false } }),
   createBatchControlActivities(batches),
   createBatchProducerActivities(commands),
   createApproverSetActivities(approvers),
@@ -59,6 +61,7 @@ const signing = [
   createBatchSigningActivities(batches),
   createApproverSetSigningActivities(approvers),
   createMetalSigningActivities(metal),
+  createBootSigningActivities({ boots: { orders: async () => [] }, queue: metal.queue, now: metal.now }),
 ];
 
 describe('the trust boundary of a task queue', () => {
@@ -145,6 +148,7 @@ describe('the workflow bundle', function () {
       'provisionMachine',
       'rebootNodes',
       'reconcileBatches',
+      'reconcileBoots',
       'reconcileCommands',
       'reimageFleet',
       'renewCa',

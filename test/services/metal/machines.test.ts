@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { create, toBinary } from '@bufbuild/protobuf';
+import { createSites } from '../../../activities/adapters/metal.ts';
 import { DiagDisksReportSchema, site } from '../../../proto/index.ts';
 import {
   addMachine,
-  agentsOfSite,
-  chooseAgent,
   deleteMachine,
   finishRun,
   importMachines,
@@ -235,25 +234,23 @@ describe('machines', () => {
     assert.equal(site.PowerState.UNKNOWN, 1);
   });
 
-  it('the agent that is asked is connected, and one that was tried comes last', async () => {
+  it('BAT-034 agents of a site are those of the machine’s tenant, those that are connected first', async () => {
     const clock = Date.now();
-    const ask = (exclude: string[]) => chooseAgent(used.db, { siteId: 'lyon', exclude, now: clock });
+    const agents = async (tenantId: string) =>
+      (await createSites({ db: used.db }).agents({ siteId: 'lyon', tenantId })).map(({ nodeId, connected }) => [nodeId, connected]);
     for (const id of ['lyon-1', 'lyon-2', 'lyon-3']) {
       const node = await enrol(used.db, id, { role: 'site', now: clock });
       await used.db.query({ text: `insert into sites (id) values ('lyon') on conflict do nothing` });
       await used.db.query({ text: `update nodes set site_id = 'lyon' where id = $1` }, [id]);
       if (id !== 'lyon-1') await connect(used.db, node, { role: 'site', now: null });
     }
-    assert.deepEqual(
-      (await agentsOfSite(used.db, 'lyon', { now: clock })).map(({ nodeId, connected }) => [nodeId, connected]),
-      [
-        ['lyon-2', true],
-        ['lyon-3', true],
-        ['lyon-1', false],
-      ],
-    );
-    assert.deepEqual([await ask([]), await ask(['lyon-2']), await ask(['lyon-3', 'lyon-2'])], ['lyon-2', 'lyon-3', 'lyon-3']);
-    assert.equal(await chooseAgent(used.db, { siteId: 'berlin', exclude: [], now: clock }), undefined, 'nobody there is connected');
+    await used.db.query({ text: `insert into tenants (id) values ('acme') on conflict do nothing` });
+    await used.db.query({ text: `update nodes set tenant_id = 'acme' where id = 'lyon-2'` });
+    assert.deepEqual(await agents('default'), [
+      ['lyon-3', true],
+      ['lyon-1', false],
+    ]);
+    assert.deepEqual(await agents('acme'), [['lyon-2', true]]);
     const [lyon] = await siteOverview(used.db, { sites: ['lyon'], now: clock });
     assert.deepEqual([lyon?.agents.length, lyon?.states, lyon?.openRuns], [3, {}, 0]);
   });
