@@ -94,12 +94,12 @@ function runsOf(options: OperatorMachinesOptions): Pick<OperatorMachines, 'begin
       await own(principal, id);
       const order = { machineId: id, actor, reason };
       // A profile that cannot be used would only fail later, out of the caller's sight.
-      return workflows.start(kind, profile === undefined ? order : { ...order, profile: { ...assertProfile(profile) } });
+      return workflows.start(kind, profile === undefined ? order : { ...order, profile: { ...assertProfile(profile, kind) } });
     },
     async reimage({ tenants }, { limits, stop, profile, ...order }) {
       await assertOwnNodes(db, { nodes: order.machines, tenants });
       const bounds = { ...(limits === undefined ? {} : { limits: given(limits) }), ...(stop === undefined ? {} : { stop: given(stop) }) };
-      return workflows.startReimage({ ...order, profile: { ...assertProfile(profile) }, ...bounds });
+      return workflows.startReimage({ ...order, profile: { ...assertProfile(profile, 'provision') }, ...bounds });
     },
     async steer(principal, id, { what, actor, reason, step }) {
       const machine = await own(principal, id);

@@ -47,7 +47,7 @@ export interface ProfileStep {
   readonly name: string;
   /** Of the run's own steps; it runs behind it. */
   readonly after: string;
-  /** The kind of its command (BAT-036); absent: it has declared none, and its command is in no batch (BAT-037). */
+  /** The kind of its command (BAT-036); absent: it has declared none, which is good for what does no harm alone (BAT-037). */
   readonly sends?: readonly string[] | undefined;
   /** From its beginning to its end; absent: what its kind may take. */
   readonly withinMs?: number | undefined;
@@ -153,10 +153,6 @@ function actOfStep(kind: StepKind, on: Doer, harmless: boolean): ActName {
   }
 }
 
-/** Steps whose command would be refused when it is sent, because they have not said that they send it (BAT-037). */
-export const undeclaredSteps = (profile: { readonly steps: readonly ProfileStep[] }): OwnStep[] =>
-  ownStepsOf(profile).filter(({ declared, harmless }) => !declared && !harmless);
-
 interface StepProblem {
   /** In the step. */
   readonly path: readonly (string | number)[];
@@ -199,12 +195,18 @@ function problemsOfPlace({ after, do: doing }: ProfileStep, kind: StepKind, own:
   return [];
 }
 
-/** Approvers would sign for what nothing does. */
-function problemsOfSends({ sends = [] }: ProfileStep, kind: StepKind): StepProblem[] {
-  return sends.flatMap((one) => {
+/**
+ * Declared in vain, approvers would sign for what nothing does. Not declared, what may destroy is in no batch and is refused when it is sent
+ * (BAT-037), and that may be behind the wipe: so it is refused here, before a machine is claimed.
+ */
+function problemsOfSends({ sends = [], do: doing }: ProfileStep, kind: StepKind): StepProblem[] {
+  const inVain = sends.flatMap((one) => {
     if (findCommandKind(one) === undefined) return [{ path: ['sends'], message: `there is no command kind ${one}` }];
     return one === kind ? [] : [{ path: ['sends'], message: `declares ${one}, and the step sends ${kind}` }];
   });
+  if (inVain.length > 0 || sends.includes(kind) || isHarmless(kind, doing)) return inVain;
+  const message = `does not declare ${kind}, which may destroy: no approver is asked for it, and it would be refused when it is sent; write sends: [${kind}]`;
+  return [{ path: ['sends'], message }];
 }
 
 /** Of two destructive steps with the same bytes the second would be refused by the machine. */

@@ -57,7 +57,7 @@ const insert = {
 export async function planRun(db: Database, input: PlanRunInput): Promise<RunPlan> {
   const { machineId, kind, workflowId, workflowRunId, actor, reason, now } = input;
   assertSigned(`a ${kind} run`, { actor, reason });
-  const given = input.profile === undefined || input.profile === null ? null : assertProfile(input.profile);
+  const given = input.profile === undefined || input.profile === null ? null : assertProfile(input.profile, kind);
   return db.transaction(async (tx) => {
     const machine = await lockMachine(tx, machineId);
     const before = await findRunOfWorkflow(tx, workflowRunId);
@@ -138,7 +138,7 @@ interface ProfileQuestion {
 async function profileFor(tx: Executor, { machine, kind, given }: ProfileQuestion): Promise<Profile | null> {
   if (given !== null || !needsProfile[kind]) return given;
   const [last] = kind === 'retire' ? await tx.query<{ profile: unknown }>(lastProfile, [machine.id]) : [];
-  if (last !== undefined) return assertProfile(last.profile);
+  if (last !== undefined) return assertProfile(last.profile, kind);
   const why = kind === 'retire' ? `machine ${machine.id} never had a run with a profile: ` : '';
   throw new ControlError('INVALID_INPUT', `${why}a ${kind} run needs a profile, which says what the machine boots into`, {
     details: { reason: 'profile-needed', machineId: machine.id },

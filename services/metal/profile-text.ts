@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { ControlError } from '../../domain/errors.ts';
 import { type Profile, problemsOfProfile } from '../../domain/metal/profile.ts';
+import type { RunKind } from '../../domain/metal/run-ends.ts';
 import { provisionStepNames } from '../../domain/metal/steps.ts';
 import { day, hour, minute, second } from '../../domain/time.ts';
 import type { TextProblem } from './types.ts';
@@ -231,12 +232,15 @@ const parsedForm = z.strictObject({
 /**
  * A profile that came through somebody's hands since it was read: a workflow's input, a row.
  *
+ * @param kind of the run that it is for: its own steps are a provision run's, and what none does keeps no machine from being retired
  * @throws INVALID_INPUT with every problem
  */
-export function assertProfile(value: unknown): Profile {
+export function assertProfile(value: unknown, kind: RunKind): Profile {
   const judged = parsedForm.safeParse(value);
   const problems = judged.success
-    ? problemsOfProfile(judged.data, provisionStepNames).map(({ path, message }) => `${pathText(path)}: ${message}`)
+    ? problemsOfProfile(kind === 'provision' ? judged.data : { ...judged.data, steps: [] }, provisionStepNames).map(
+        ({ path, message }) => `${pathText(path)}: ${message}`,
+      )
     : judged.error.issues.map(({ path, message }) => `${pathText(path)}: ${message}`);
   if (judged.success && problems.length === 0) return judged.data;
   throw new ControlError('INVALID_INPUT', `the profile cannot be used: ${problems.slice(0, 20).join('; ')}`, {

@@ -1,6 +1,6 @@
 import { Argument, Command } from 'commander';
 import { profileCommandKinds } from '../../../domain/metal/profile.ts';
-import { ownStepsOf, undeclaredSteps } from '../../../domain/metal/profile-steps.ts';
+import { ownStepsOf } from '../../../domain/metal/profile-steps.ts';
 import { stepsOf } from '../../../domain/metal/steps.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
 import { facts } from '../../format.ts';
@@ -28,8 +28,6 @@ export async function profileValidateRun({ path, json }: ProfileValidateOptions,
   const kinds = profileCommandKinds(profile, stepsOf.provision);
   if (json) return writeJson(io, { profile, kinds });
   const { image } = profile.deploy;
-  for (const { name, kind } of undeclaredSteps(profile))
-    io.err(`step ${name} sends ${kind} and does not declare it (sends: [${kind}]): it is in no batch, and will be refused when it is sent`);
   io.out(
     facts([
       ['profile', `${profile.name}${profile.description === '' ? '' : `: ${profile.description}`}`],

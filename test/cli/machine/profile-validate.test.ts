@@ -54,12 +54,12 @@ sends    boot.prepareRamdisk, bmc.boot, bmc.power, diag.disks, disk.wipe, deploy
     );
   });
 
-  it('BAT-036 BAT-037 profile validate shows a profile’s own steps, and says which one has not declared what it sends', async () => {
+  it('BAT-036 BAT-037 profile validate shows a profile’s own steps, and refuses one that has not declared what it sends', async () => {
     const { io, ports } = set();
     const steps = `steps:
-  - name: apply
+  - name: poll
     after: provisioned-join
-    do: { site.httpProxy: { method: POST, url: 'https://{machine}.example/apply', body: x } }
+    do: { site.httpProxy: { method: GET, url: 'https://{machine}.example/healthz' } }
   - name: reboot
     after: provisioned-join
     sends: [node.reboot]
@@ -68,11 +68,16 @@ sends    boot.prepareRamdisk, bmc.boot, bmc.power, diag.disks, disk.wipe, deploy
     await profileValidateRun({ json: false, path: file('steps.yaml', `${profileYaml}${steps}`) }, ports);
     assert.match(
       io.stdout(),
-      /^step +apply, behind provisioned-join: site\.httpProxy\nstep +reboot, behind provisioned-join: node\.reboot\nsends .*boot\.cleanUp, node\.reboot$/m,
+      /^step +poll, behind provisioned-join: site\.httpProxy\nstep +reboot, behind provisioned-join: node\.reboot\nsends .*boot\.cleanUp, node\.reboot$/m,
     );
-    assert.equal(
-      io.stderr(),
-      'step apply sends site.httpProxy and does not declare it (sends: [site.httpProxy]): it is in no batch, and will be refused when it is sent\n',
+    assert.equal(io.stderr(), '');
+    const silent = steps.replace('method: GET', 'method: POST').replace('    sends: [node.reboot]\n', '');
+    await assert.rejects(
+      profileValidateRun({ json: false, path: file('silent.yaml', `${profileYaml}${silent}`) }, ports),
+      refusal(
+        'INVALID_INPUT',
+        /silent\.yaml cannot be used:\nline \d+, steps\[0\]\.sends: does not declare site\.httpProxy, which may destroy: .*\nline \d+, steps\[1\]\.sends: does not declare node\.reboot/,
+      ),
     );
   });
 });

@@ -1,9 +1,14 @@
 import assert from 'node:assert/strict';
+import { fromBinary } from '@bufbuild/protobuf';
+import { harmOf } from '../../../domain/commands/harm.ts';
+import { findCommandKind } from '../../../domain/commands/kinds.ts';
 import { actionsFor, powerPlan } from '../../../domain/metal/plan.ts';
 import { networkBoots, problemsOfProfile, profileCommandKinds, worstBootCycleMs } from '../../../domain/metal/profile.ts';
-import { ownStepsOf, type ProfileStep, undeclaredSteps } from '../../../domain/metal/profile-steps.ts';
+import { ownStepsOf, type ProfileStep, type StepDoing, stepKinds } from '../../../domain/metal/profile-steps.ts';
 import { provisionStepNames, runSteps, stepsOf } from '../../../domain/metal/steps.ts';
 import { minute } from '../../../domain/time.ts';
+import { protocolRegistry } from '../../../proto/index.ts';
+import { stepPayload } from '../../../services/metal/step-payloads.ts';
 import { goodProfile, invokeStep, requestStep } from './profiles.ts';
 
 const problemsOf = (steps: readonly ProfileStep[]): string[] =>
@@ -101,7 +106,7 @@ describe('profile', () => {
       places((after) => invokeStep({ after }, { harmless: true })),
       inOrder([...ramdisk, 'provisioned-join']),
     );
-    const ofSystem = places((after) => requestStep({ after, sends: [], do: { 'node.reboot': { reason: 'x' } } }));
+    const ofSystem = places((after) => requestStep({ after, sends: ['node.reboot'], do: { 'node.reboot': { reason: 'x' } } }));
     assert.deepEqual(ofSystem, ['provisioned-join']);
     assert.match(
       problemsOf([invokeStep({ after: 'start' })])[0] ?? '',
@@ -165,7 +170,7 @@ describe('profile', () => {
     ]);
   });
 
-  it('BAT-035 the plan names each own step behind its place, with its time and what it declares; one that has not said so is told', () => {
+  it('BAT-035 the plan names each own step behind its place, with its time and what it declares', () => {
     const profile = goodProfile({
       steps: [
         invokeStep({ withinMs: 5 * minute }),
@@ -188,10 +193,6 @@ describe('profile', () => {
     );
     assert.deepEqual(times, [5, 2 + 15]);
     assert.deepEqual(
-      undeclaredSteps(profile).map(({ name }) => name),
-      ['talos'],
-    );
-    assert.deepEqual(
       ownStepsOf(profile).map(({ ordinal, act, on, harmless, repeats }) => [ordinal, act, on, harmless, repeats]),
       [
         [1, 'invoke-ramdisk', 'ramdisk', false, false],
@@ -200,6 +201,58 @@ describe('profile', () => {
       ],
     );
     assert.deepEqual(runSteps('retire', profile), stepsOf.retire, 'a retirement boots the profile and does nothing of its own');
+  });
+
+  it('BAT-037 every step that may destroy and has not said what it sends is a fault of the profile, told with all others; what does no harm is none', () => {
+    const undeclared = (kind: string): string =>
+      `does not declare ${kind}, which may destroy: no approver is asked for it, and it would be refused when it is sent; write sends: [${kind}]`;
+    const reboot = { 'node.reboot': { reason: 'firmware' } };
+    assert.deepEqual(
+      problemsOf([
+        invokeStep({ sends: undefined }),
+        requestStep({ sends: [] }),
+        requestStep({ name: 'reboot', sends: ['node.rebot'], do: reboot }),
+        requestStep({ name: 'again', sends: ['bmc.power'], do: { 'node.reboot': { reason: 'again' } } }),
+        requestStep({ name: 'delete', sends: undefined, after: 'nowhere' }, { method: 'DELETE' }),
+      ]),
+      [
+        `steps.0.sends: ${undeclared('driver.invoke')}`,
+        `steps.1.sends: ${undeclared('site.httpProxy')}`,
+        'steps.2.sends: there is no command kind node.rebot',
+        'steps.3.sends: declares bmc.power, and the step sends node.reboot',
+        `steps.4.after: there is no step nowhere of the run; there are ${provisionStepNames.join(', ')}`,
+        `steps.4.sends: ${undeclared('site.httpProxy')}`,
+      ],
+    );
+    const harmless = [
+      requestStep({ name: 'poll', sends: undefined }, { method: 'GET', body: '' }),
+      invokeStep({ name: 'read', sends: undefined }, { harmless: true }),
+      requestStep({ name: 'restart', sends: undefined, do: { 'service.restart': { unit: 'a.service' } } }),
+    ];
+    assert.deepEqual(problemsOf(harmless), []);
+    // HEAD is no readiness poll: what a controller does with it is its maker's business.
+    assert.deepEqual(problemsOf([requestStep({ sends: undefined }, { method: 'HEAD', body: '' })]), [
+      `steps.0.sends: ${undeclared('site.httpProxy')}`,
+    ]);
+  });
+
+  it('BAT-037 what a step may do is decided from the profile as the machine decides it from the bytes, for each kind that a step can have', () => {
+    const doings: StepDoing[] = [
+      ...(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const).map((method) => requestStep({}, { method, body: '' }).do),
+      ...[true, false].map((harmless) => invokeStep({}, { harmless }).do),
+      { 'service.restart': { unit: 'a.service' } },
+      { 'node.reboot': { reason: 'firmware' } },
+    ];
+    assert.deepEqual(new Set(doings.flatMap((doing) => Object.keys(doing))), new Set(stepKinds));
+    const steps = doings.map((doing, at) => requestStep({ name: `s${at}`, after: 'provisioned-join', do: doing }));
+    const own = ownStepsOf({ steps });
+    assert.equal(own.length, steps.length);
+    for (const step of own) {
+      const { value, typeUrl } = stepPayload(step, { machineId: 'm1', runId: 'aaaaaaaaaaaa' });
+      const schema = protocolRegistry.getMessage(typeUrl.slice(typeUrl.lastIndexOf('/') + 1));
+      assert.ok(schema !== undefined && findCommandKind(step.kind)?.payload === schema.typeName, step.kind);
+      assert.equal(harmOf(step.kind, fromBinary(schema, value)) === 'none', step.harmless, JSON.stringify(step.do));
+    }
   });
 
   it('M53 keeps a disk only by name', () => {

@@ -11,9 +11,9 @@ import { hour } from '../../../domain/time.ts';
 import { batchSubject, decodeProof, verifyQuorum } from '../../../pki/quorum/index.ts';
 import { BatchApprovalSchema, BatchProofSchema, DiskWipeSchema, driver, protocolRegistry, site } from '../../../proto/index.ts';
 import { type CommandRequest, enqueueCommands } from '../../../services/command-queue.ts';
-import { createRunBatch, encodePlannedPayload, leavesOfRun, metalBatchScope, planRun } from '../../../services/metal/index.ts';
+import { createRunBatch, encodePlannedPayload, finishRun, leavesOfRun, metalBatchScope, planRun } from '../../../services/metal/index.ts';
 import { encodeStepPayload } from '../../../services/metal/step-payloads.ts';
-import { plannedSteps } from '../../../services/metal/stored-run.ts';
+import { getRun, plannedSteps } from '../../../services/metal/stored-run.ts';
 import type { RunPlan } from '../../../services/metal/types.ts';
 import { goodProfile, invokeStep, requestStep } from '../../domain/metal/profiles.ts';
 import { useDatabase } from '../../harness/postgres.ts';
@@ -293,10 +293,11 @@ describe('scopes of runs', () => {
   });
 
   it('BAT-037 a step that has not said what it sends has no leaf: its command is refused at the queue, in the batch and without one', async () => {
-    const plan = await planRun(
-      used.db,
-      runOf('m10', 'provision', { profile: goodProfile({ steps: [requestStep({ sends: undefined })] }) }),
-    );
+    // Planned before plans refused it, or by whoever writes to the database.
+    const { runId } = await planRun(used.db, runOf('m10', 'provision', { profile: goodProfile({ steps: [requestStep()] }) }));
+    await used.db.query({ text: `update metal_runs set profile = profile #- '{steps,0,sends}' where id = $1` }, [runId]);
+    const run = await getRun(used.db, runId);
+    const plan = { ...run, runId, leaves: await leavesOfRun(used.db, runId) };
     assert.ok(plan.leaves.every(({ kind }) => kind !== 'site.httpProxy'));
     const batch = await createRunBatch(used.db, plan.runId, context);
     assert.ok(batch !== null);
@@ -315,6 +316,33 @@ describe('scopes of runs', () => {
       refused('INVALID_INPUT', /is not in the scope of batch/, 'not-in-scope'),
     );
     await assert.rejects(enqueue([command]), refused('INVALID_STATE', /site\.httpProxy is destructive/, 'batch-required'));
+  });
+
+  it('BAT-035 BAT-036 BAT-037 a step that may destroy and has not said what it sends is refused before the machine is claimed, with all of them', async () => {
+    const steps = [invokeStep({ sends: undefined }), requestStep(), requestStep({ name: 'wipe-cache', sends: [] }, { method: 'DELETE' })];
+    await assert.rejects(
+      planRun(used.db, runOf('m7', 'provision', { profile: goodProfile({ steps }) })),
+      refused(
+        'INVALID_INPUT',
+        /steps\[0\]\.sends: does not declare driver\.invoke, .*; steps\[2\]\.sends: does not declare site\.httpProxy, /,
+        'bad-profile',
+      ),
+    );
+    const [row] = await used.db.query<{ state: string; runs: number }>({
+      text: `select state, (select count(*) from metal_runs where machine_id = 'm7' and kind = 'provision') as runs from machines where id = 'm7'`,
+    });
+    assert.deepEqual([row?.state, Number(row?.runs)], ['available', 0]);
+  });
+
+  it('BAT-037 what its profile’s own steps have not said keeps no machine from being retired: a retirement does none of them', async () => {
+    const profile = goodProfile({ steps: [requestStep({ sends: undefined })] });
+    const { profile: planned, leaves, runId } = await planRun(used.db, runOf('m7', 'retire', { profile }));
+    assert.equal(planned?.name, profile.name);
+    assert.ok(leaves.every(({ kind }) => kind !== 'site.httpProxy'));
+    await finishRun(used.db, { runId, end: 'cancelled', reason: '', actor: 'olga', now });
+    const again = await planRun(used.db, runOf('m7', 'retire'));
+    assert.equal(again.profile?.name, profile.name, 'as it is stored');
+    await finishRun(used.db, { runId: again.runId, end: 'cancelled', reason: '', actor: 'olga', now });
   });
 
   it('a profile whose own step cannot be is refused before the machine is claimed, with everything that is wrong', async () => {

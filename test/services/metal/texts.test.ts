@@ -45,7 +45,7 @@ describe('profiles', () => {
       [8 * minute, hour, true, 400 * 2 ** 30, 'kexec', 64],
     );
     assert.equal(profile.deploy.userDataRef, 'secret://userdata/web');
-    assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile))), profile, 'and come back from JSON');
+    assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile)), 'provision'), profile, 'and come back from JSON');
   });
 
   const withSteps = (steps: string): string => `${good}steps:\n${steps}`;
@@ -86,7 +86,7 @@ describe('profiles', () => {
         },
       },
     ]);
-    assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile))), profile, 'and come back from JSON');
+    assert.deepEqual(assertProfile(JSON.parse(JSON.stringify(profile)), 'provision'), profile, 'and come back from JSON');
   });
 
   it('BAT-036 tell of all their steps at once what is wrong with them', () => {
