@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import { daemonVersion } from '../version.ts';
 import { examples } from './common.ts';
+import { registerEnrol } from './enrol.ts';
 import { writeFailure } from './exit.ts';
 import type { BcdIo } from './io.ts';
 import { registerJoin } from './join.ts';
@@ -16,13 +17,14 @@ export function createProgram(io: BcdIo): Command {
     .version(daemonVersion)
     .option('--json', 'write data as JSON on standard output');
   registerJoin(program, io);
+  registerEnrol(program, io);
   registerRun(program);
   registerSite(program);
   registerRamdisk(program);
   registerPlugins(program, io);
   registerStatus(program, io);
   examples(program, ['bcd join "$(better-compute tokens create)"', 'bcd run', 'bcd status --json']);
-  for (const command of [program, ...program.commands]) {
+  for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
     command
       .exitOverride()
       .showSuggestionAfterError(true)

@@ -1,5 +1,5 @@
 /**
- * Named moments at which a test may kill the daemon: between every two steps of a command's life. They are part of the
+ * Named moments at which a test may kill the daemon: between every two steps of a command's life, and of a join that replaces an identity. They are part of the
  * program so that the tested program is the shipped one, and they refuse to work unless two variables say that this is a test.
  */
 import { ControlError } from '../../domain/errors.ts';
@@ -25,6 +25,11 @@ export const crashPointNames = [
   'after-receipted',
   'before-compaction-rename',
   'before-compaction-cleanup',
+  'join-unasked',
+  'join-answered',
+  'join-uninstalled',
+  'join-installed',
+  'enrolment-removed',
 ] as const;
 
 export type CrashPoint = (typeof crashPointNames)[number];

@@ -18,7 +18,7 @@ import type { HeldQuorum } from '../quorum/held-quorum.ts';
 import { heldQuorumFrom, storedQuorum } from '../quorum/stored-quorum.ts';
 import type { TpmPlace } from '../tpm/machine-tpm.ts';
 import { isTcti } from '../tpm/tools.ts';
-import { assertPrivateFile, damaged, hasErrno, readIfPresent, writeDurably } from './files.ts';
+import { assertPrivateFile, damaged, hasErrno, readIfPresent, type WriteOptions, writeDurably } from './files.ts';
 import { readJsonFile, writeJsonFile } from './json-file.ts';
 
 export const identityRoles = ['node', 'site', 'ramdisk', 'node-tenant'] as const;
@@ -191,7 +191,11 @@ function assertKeyFitsChain(path: string, key: KeyObject, identity: Identity): v
 }
 
 /** Makes key and identity current together. The former identity stays under .previous; keys neither of them names are deleted. */
-export async function saveIdentity(folder: string, { identity, key }: StoredIdentity): Promise<void> {
+export async function saveIdentity(
+  folder: string,
+  { identity, key }: StoredIdentity,
+  options: Pick<WriteOptions, 'beforeRename'> = {},
+): Promise<void> {
   const keyFile = keyFileOf(key);
   await writeDurably(join(folder, keyFile), key.export({ type: 'pkcs8', format: 'pem' }));
   const { trust, joinKey, chain, generation, quorum, tpm, ...rest } = identity;
@@ -206,7 +210,7 @@ export async function saveIdentity(folder: string, { identity, key }: StoredIden
     quorum: storedQuorum(quorum),
     ...(tpm === null ? {} : { tpm }),
   };
-  await writeJsonFile(identityPath(folder), stored, { keepPrevious: true });
+  await writeJsonFile(identityPath(folder), stored, { ...options, keepPrevious: true });
   await deleteOtherKeys(folder, keyFile);
 }
 

@@ -16,15 +16,30 @@ export interface FolderLock {
 const taken = 1;
 
 /** @throws CONFLICT when another process holds the folder; UNSUPPORTED where there is no flock program */
-export async function lockFolder(path: string): Promise<FolderLock> {
-  const file = await open(join(path, 'lock'), 'a+', 0o600);
+export const lockFolder = (path: string): Promise<FolderLock> =>
+  lockFile(join(path, 'lock'), {
+    waitSeconds: 0,
+    held: (holder) =>
+      new ControlError('CONFLICT', `data folder ${path} is in use by another bcd${holder}`, {
+        details: { reason: 'folder-locked', hint: 'stop that bcd, or name another folder with --data-dir' },
+      }),
+  });
+
+export interface LockOptions {
+  /** 0: it is free now, or never. */
+  readonly waitSeconds: number;
+  /** What to throw when another process holds it; `holder` is empty, or says which in brackets. */
+  readonly held: (holder: string) => ControlError;
+}
+
+/** @throws what `held` makes; UNSUPPORTED where there is no flock program */
+export async function lockFile(path: string, { waitSeconds, held }: LockOptions): Promise<FolderLock> {
+  const file = await open(path, 'a+', 0o600);
   try {
-    const status = await flock(file);
+    const status = await flock(file, waitSeconds);
     if (status === taken) {
       const holder = (await file.readFile('utf8')).trim();
-      throw new ControlError('CONFLICT', `data folder ${path} is in use by another bcd${holder === '' ? '' : ` (${holder})`}`, {
-        details: { reason: 'folder-locked', hint: 'stop that bcd, or name another folder with --data-dir' },
-      });
+      throw held(holder === '' ? '' : ` (${holder})`);
     }
     if (status !== 0)
       throw new ControlError('UNAVAILABLE', `flock on ${path} ended with status ${status}`, { details: { reason: 'lock-failed' } });
@@ -37,9 +52,10 @@ export async function lockFolder(path: string): Promise<FolderLock> {
   return { release: () => file.close() };
 }
 
-function flock(file: FileHandle): Promise<number | null> {
+function flock(file: FileHandle, waitSeconds: number): Promise<number | null> {
+  const patience = waitSeconds === 0 ? ['--nonblock'] : ['--timeout', String(waitSeconds)];
   return new Promise((resolve, reject) => {
-    const program = spawn('flock', ['--exclusive', '--nonblock', '3'], { stdio: ['ignore', 'ignore', 'ignore', file.fd] });
+    const program = spawn('flock', ['--exclusive', ...patience, '3'], { stdio: ['ignore', 'ignore', 'ignore', file.fd] });
     program.once('error', (cause) =>
       reject(
         hasErrno(cause, 'ENOENT')
