@@ -5,9 +5,10 @@
 import type { ActName } from '../domain/metal/acts.ts';
 import { actCommandId, runPrefix } from '../domain/metal/acts.ts';
 import type { Remains, RunEnd } from '../domain/metal/run-ends.ts';
+import { second } from '../domain/time.ts';
 import { translated } from './failures.ts';
 import { type ObservationName, observations } from './metal-observations.ts';
-import type { FinishRunInput, MetalControlPorts, PlannedRun, PlanRunInput, RunMessage, StepRecord } from './metal-ports.ts';
+import type { FinishRunInput, HeardRun, MetalControlPorts, PlannedRun, PlanRunInput, RunMessage, StepRecord } from './metal-ports.ts';
 import type { Looking, Seen } from './metal-seen.ts';
 import { currentWait, nextDelayMs, notYet } from './not-yet.ts';
 
@@ -94,23 +95,66 @@ export function createMetalControlActivities(ports: MetalControlPorts): MetalCon
   });
 }
 
-/** One look of a wait that has no history; the observation of a proof is the same, where the keys are. */
-export async function observe<P extends Pick<MetalControlPorts, 'runs' | 'answers'>>(
+/** How long a look holds the worker for the next word about its run; below what an attempt may take (workflows/shared/activity-options.ts). */
+const waitInsideMs = 12 * second;
+
+/** What a session of the machine, or a failed command of its own, decides: words tell of both. */
+const spokenOf: ReadonlySet<string> = new Set<ObservationName>(['ramdisk-joined', 'system-joined']);
+
+type ObservePorts = Pick<MetalControlPorts, 'runs' | 'answers' | 'now'> & Partial<Pick<MetalControlPorts, 'words'>>;
+type Look<P> = (ports: P, looking: Looking) => Promise<Seen>;
+
+/** A wait that has no history; the observation of a proof is the same, where the keys are. */
+export async function observe<P extends ObservePorts>(
   ports: P,
-  look: (ports: P, looking: Looking) => Promise<Seen>,
-  { runId, what, sent, records, patienceMs, ordinal = 0 }: Omit<ObserveInput, 'what'> & { readonly what: string },
+  look: Look<P>,
+  input: Omit<ObserveInput, 'what'> & { readonly what: string },
 ): Promise<Observed> {
-  await ports.runs.record(records);
+  await ports.runs.record(input.records);
+  // Before the first look: what happens behind it is heard.
+  const heard = spokenOf.has(input.what) ? (ports.words?.listen(input.runId) ?? null) : null;
+  try {
+    return await untilSeen({ see: () => lookOnce(ports, look, input), heard, now: ports.now, input });
+  } finally {
+    heard?.end();
+  }
+}
+
+interface Observing {
+  readonly see: () => Promise<Seen>;
+  readonly heard: HeardRun | null;
+  readonly now: () => number;
+  readonly input: { readonly what: string; readonly patienceMs: number };
+}
+
+/** Looks, and looks again at each word; what nobody speaks of is looked at by the clock, in the next attempt. */
+async function untilSeen({ see, heard, now, input: { what, patienceMs } }: Observing): Promise<Observed> {
+  const begunAt = now();
+  for (;;) {
+    const seen = await see();
+    if (seen.kind !== 'not-yet') return seen;
+    const insideMs = Math.max(0, now() - begunAt);
+    const wait = { elapsedMs: currentWait().elapsedMs + insideMs };
+    // Near its end a wait looks when it ends, not some seconds later.
+    const leftMs = patienceMs - wait.elapsedMs;
+    if (leftMs <= 0) return { kind: 'late', detail: seen.detail };
+    const mayWaitMs = Math.min(leftMs, waitInsideMs - insideMs);
+    if (heard !== null && mayWaitMs > 0 && ((await heard.next(mayWaitMs)) || mayWaitMs === leftMs)) continue;
+    const delayMs = heard === null ? nextDelayMs(wait) : second;
+    notYet({ reason: what, message: seen.detail, retryAfterMs: Math.min(leftMs, delayMs) }, wait);
+  }
+}
+
+async function lookOnce<P extends ObservePorts>(
+  ports: P,
+  look: Look<P>,
+  { runId, sent, ordinal = 0 }: Pick<ObserveInput, 'runId' | 'sent' | 'ordinal'>,
+): Promise<Seen> {
   const facts = await ports.runs.read(runId);
   const prefix = runPrefix(facts.run.workflowId, runId);
   const idOf = (act: ActName): string => actCommandId(prefix, act, sent[act] ?? 0);
   const answer: Looking['answer'] = async (act) => (sent[act] === undefined ? undefined : ports.answers.find(idOf(act)));
-  const seen = await look(ports, { facts, idOf, answer, ordinal });
-  if (seen.kind !== 'not-yet') return seen;
-  const wait = currentWait();
-  if (wait.elapsedMs >= patienceMs) return { kind: 'late', detail: seen.detail };
-  // Near its end a wait looks when it ends, not some seconds later.
-  return notYet({ reason: what, message: seen.detail, retryAfterMs: Math.min(patienceMs - wait.elapsedMs, nextDelayMs(wait)) }, wait);
+  return look(ports, { facts, idOf, answer, ordinal });
 }
 
 const changes: Readonly<Record<ChangeName, (ports: MetalControlPorts, runId: string) => Promise<{ detail: string }>>> = Object.freeze({

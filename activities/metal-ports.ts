@@ -159,8 +159,21 @@ export interface AnswersPort {
   find(commandId: string): Promise<CommandAnswer | undefined>;
 }
 
+/** Hints that something happened which a run may wait for, such as a session of its machine; a look follows each. */
+export interface RunWords {
+  /** From now on, until it is ended. null: here nothing is heard, or too many listen already. */
+  listen(runId: string): HeardRun | null;
+}
+
+export interface HeardRun {
+  /** @returns whether a word came since it listens, or since the last one that was told */
+  next(withinMs: number): Promise<boolean>;
+  end(): void;
+}
+
 export interface MetalControlPorts extends Clock {
   readonly runs: MetalRunsPort;
+  readonly words: RunWords;
   readonly sites: SitesPort;
   readonly answers: AnswersPort;
   readonly commands: Pick<CommandControlPorts['commands'], 'cancel'>;

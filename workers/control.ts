@@ -21,8 +21,7 @@ import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
 import { createMetalControlActivities } from '../activities/metal-control.ts';
 import { createRotationControlActivities } from '../activities/rotation-control.ts';
-import { DatabaseListener } from '../drizzle/listener.ts';
-import { completionChannel } from '../drizzle/queries/dispatch.ts';
+import { completionChannel, runChannel } from '../drizzle/queries/channels.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
 import { createPoker } from '../services/poke.ts';
@@ -30,14 +29,16 @@ import { taskQueues, workflowIds } from '../temporal.config.ts';
 import { activitiesOf } from './boundaries.ts';
 import { loadWorkflowBundle } from './bundle.ts';
 import { type ControlConfig, readControlConfig } from './config.ts';
+import { createHearing, type Hearing } from './hearing.ts';
 import { newProcessId, startHeartbeat } from './heartbeat.ts';
 import { createLocalEnds, type LocalEnds } from './local-ends.ts';
 import { createOutbox } from './outbox.ts';
 import { startWorkerProcess, type WorkerParts } from './process.ts';
 import { createRelay, type RelayCount } from './relay.ts';
+import { createRunWords } from './run-words.ts';
 import { ensureSchedules } from './schedules.ts';
 import { ensureSearchAttributes } from './search-attributes.ts';
-import { controlWorkerSettings } from './worker-settings.ts';
+import { controlWorkerSettings, runWaitsAtOnce } from './worker-settings.ts';
 
 const now = Date.now;
 
@@ -56,6 +57,9 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
   const poker = createPoker({ db, log });
   closing.push(() => poker.close());
   const ends = createLocalEnds();
+  const hearing = createHearing({ db, log, name: newProcessId('worker-control') });
+  const words = createRunWords({ isHeard: hearing.isHeard, most: runWaitsAtOnce });
+  hearing.on(runChannel, { onWord: words.say, onGap: words.sayAll });
   const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
   const overrides = createOverrideWriter({ db, now });
   const quorum = createPublishedQuorum({ db, trustDomain: config.trustDomain });
@@ -81,10 +85,13 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
       answers: createAnswers({ db }),
       commands: createCommandLog({ db, now, poke: poker.poke }),
       watch: createBatchStarter(client),
+      words,
     }),
     createBootControlActivities({ boots: createBoots({ db }), workflows: createBatchWatch(client, (workflowId) => workflowId) }),
   ]);
-  startRelay(parts, ends.wake);
+  startRelay(parts, hearing, ends.wake);
+  hearing.start();
+  closing.push(() => hearing.close());
   const heartbeat = await startHeartbeat({
     db,
     log,
@@ -100,33 +107,22 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
     workflowBundle: await loadWorkflowBundle(),
     activities,
   });
+  // Before the worker stops, which waits for its activities.
+  closing.push(() => words.close());
 }
 
 /** Until the worker has ended: what its last activities wait for still reaches them. */
-function startRelay({ context: { log }, db, client, health, closing }: WorkerParts, wake: LocalEnds['wake']): void {
+function startRelay({ context: { log }, db, client, health, closing }: WorkerParts, hearing: Hearing, wake: LocalEnds['wake']): void {
   const relay = createRelay({
     outbox: createOutbox({ db, now }),
     completions: client.activity,
-    isHeard: () => listener.isHeard,
+    isHeard: hearing.isHeard,
     wake,
     log,
     onCount: relayMetrics(health.registry),
-  });
-  const listener = new DatabaseListener({
-    name: newProcessId('worker-control'),
-    channels: [completionChannel],
-    connect: () => db.connect(),
-    onNotification: () => relaying.look(),
-    onListening: () => relaying.look(),
-    onLost: (error) => {
-      log.warn({ err: error }, 'ends of commands are not announced to the relay; it looks for them four times a second until they are');
-      relaying.look();
-    },
-  });
-  const relaying = relay.start();
-  closing.push(() => relaying.stop());
-  listener.start();
-  closing.push(() => listener.close());
+  }).start();
+  closing.push(() => relay.stop());
+  hearing.on(completionChannel, { onWord: relay.look, onGap: relay.look });
 }
 
 function relayMetrics(registry: Registry): (what: RelayCount, by: number) => void {

@@ -17,10 +17,14 @@ export const workflowSandbox: Partial<WorkerOptions> = Object.freeze({
   isolateExecutionTimeout: '30 seconds',
 });
 
+/** Looks of runs that hold a slot while they wait for a word (workers/run-words.ts). */
+export const runWaitsAtOnce = 250;
+
 export const controlWorkerSettings: Partial<WorkerOptions> = Object.freeze({
   maxCachedWorkflows: 300,
   maxConcurrentWorkflowTaskExecutions: 40,
-  maxConcurrentActivityTaskExecutions: 50,
+  // However many wait, as many others go on.
+  maxConcurrentActivityTaskExecutions: runWaitsAtOnce + 50,
   ...workflowSandbox,
   workflowTaskPollerBehavior: pollers,
   activityTaskPollerBehavior: pollers,

@@ -10,6 +10,7 @@
  */
 import { commandStates } from '../../domain/commands/states.ts';
 import { type Database, type Executor, instant, instantOrNull } from '../client.ts';
+import { completionChannel, runChannel } from './channels.ts';
 
 export { type QueuedCommand, readOpenCommands, readOwnedCommands } from './open-commands.ts';
 
@@ -253,11 +254,8 @@ export function recordBatch(db: Database, { acks, rejects, results }: SessionWri
   });
 }
 
-/** Says that there are completions to deliver. */
-export const completionChannel = 'bc_completions';
-
 /**
- * The notification is part of it, once for all of them: commits that notify come one after another in the whole database, and a gateway
+ * The notification is part of it, once for all of them, and one for each run whose machine's own command failed: commits that notify come one after another in the whole database, and a gateway
  * has one of these under way at a time.
  */
 const queueOutbox = {
@@ -265,7 +263,10 @@ const queueOutbox = {
   text: `with queued as (insert into completion_outbox (command_id, workflow_id, run_id, activity_id, next_at, created_at)
            select w.command_id, w.workflow_id, w.run_id, w.activity_id, $2, $2 from command_waits w where w.command_id = any($1::text[])
            on conflict (command_id) do nothing returning 1)
-         select pg_notify('${completionChannel}', '') where exists (select from queued)`,
+         select pg_notify('${completionChannel}', '') where exists (select from queued)
+         union all
+         select pg_notify('${runChannel}', r.id) from node_commands c join metal_runs r on r.machine_id = c.node_id and r.state = 'open'
+         where c.id = any($1::text[]) and c.state <> ${commandStates.done}`,
 };
 
 /**

@@ -8,6 +8,7 @@
  */
 import { ControlError } from '../../domain/errors.ts';
 import { type Database, type Executor, instant } from '../client.ts';
+import { runChannel } from './channels.ts';
 import { lockNode, type NodeFacts, writeCapabilityLabels } from './nodes.ts';
 
 export { connectedNodeVersions, fleetFacts } from './fleet.ts';
@@ -79,11 +80,13 @@ const endEarlier = {
   name: 'session-end-earlier',
   text: `update node_sessions set ended_at = $2, end_reason = 'superseded' where node_id = $1 and ended_at is null`,
 };
+/** Only machines that somebody works on are spoken of: commits that notify come one after another, and fleets arrive at once. */
 const insertSession = {
   name: 'session-insert',
-  text: `insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial, peer, boot_id, started_at, last_seen_at,
-           daemon_version, proto_max, capabilities, trust_version, approver_set_epoch, approver_set_sha256)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15, $16)`,
+  text: `with opened as (insert into node_sessions (id, node_id, gateway_id, epoch, role, cert_issuer, cert_serial, peer, boot_id, started_at,
+             last_seen_at, daemon_version, proto_max, capabilities, trust_version, approver_set_epoch, approver_set_sha256)
+           values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15, $16))
+         select pg_notify('${runChannel}', r.id) from metal_runs r where r.machine_id = $2 and r.state = 'open'`,
 };
 
 function refuse(code: 'PERMISSION_DENIED' | 'REVOKED' | 'INVALID_STATE', reason: string, message: string): never {

@@ -4,7 +4,7 @@ import type { AsyncCompletionClient } from '@temporalio/client';
 import pg from 'pg';
 import { hour } from '../../domain/time.ts';
 import { DatabaseListener, listenTiming } from '../../drizzle/listener.ts';
-import { completionChannel } from '../../drizzle/queries/dispatch.ts';
+import { completionChannel } from '../../drizzle/queries/channels.ts';
 import { cancelCommand, enqueueCommands } from '../../services/command-queue.ts';
 import { registerWait } from '../../services/outbox.ts';
 import { createOutbox } from '../../workers/outbox.ts';

@@ -8,7 +8,7 @@ import type { MetalWorld } from './metal-world.ts';
 export type LostAt = 'before' | 'after';
 
 export interface Losing {
-  readonly ports: Pick<MetalWorld, 'runs' | 'keys' | 'sites' | 'answers' | 'commands' | 'queue' | 'watch' | 'now'>;
+  readonly ports: Pick<MetalWorld, 'runs' | 'keys' | 'sites' | 'answers' | 'commands' | 'queue' | 'watch' | 'now' | 'words'>;
   /** What was lost: port, method, and of what. */
   readonly lost: ReadonlySet<string>;
 }
@@ -30,7 +30,7 @@ export function losing(world: MetalWorld, at: LostAt): Losing {
         },
       ]),
     ) as P;
-  const { runs, keys, sites, answers, commands, queue, watch } = world;
+  const { runs, keys, sites, answers, commands, queue, watch, words } = world;
   return {
     lost,
     ports: {
@@ -41,6 +41,7 @@ export function losing(world: MetalWorld, at: LostAt): Losing {
       commands: port('commands', commands),
       queue: port('queue', queue),
       watch,
+      words,
       now: world.now,
     },
   };

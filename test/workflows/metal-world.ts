@@ -79,6 +79,8 @@ export class MetalWorld implements MetalControlPorts, MetalSigningPorts {
       this.machines.set(id, { state, stateReason: '', power: 'off', role: 'node', generation: 1, connected: false });
   }
 
+  /** Nothing is heard: looks are by the clock. */
+  words: MetalControlPorts['words'] = { listen: () => null };
   readonly watch = async (batchId: string): Promise<void> => void this.watched.push(batchId);
   readonly sites: MetalControlPorts['sites'] = {
     agents: async () => this.siteAgents,
