@@ -204,7 +204,7 @@ describe('bmc.rotate', () => {
     removeScratchFolders();
   });
 
-  it('refuses what the controller would cut or refuse before anything is sent, and never shows a password', async () => {
+  it('M24 refuses what the controller would cut or refuse before anything is sent, and never shows a password', async () => {
     const bmc = await stage.bmcWith();
     const cases: readonly (readonly [unknown, RegExp])[] = [
       [{ ...next, username: 'admin' }, /has another name than the one that holds/],

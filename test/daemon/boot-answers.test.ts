@@ -55,6 +55,13 @@ describe('what a boot server answers', () => {
     });
   }
 
+  it('M6 holds a machine from its entry on, also one that was let go before, whatever becomes of the entry', () => {
+    const released = cleanedUp(undefined, { clean: { nodeId: 'm', runId: 'a'.repeat(12), macAddresses: [mac], answer: 'local' }, now });
+    const again = preparedWith(released, { nodeId: 'm', wanted, now });
+    assert.deepEqual([released.answer, again.answer], ['local', 'hold']);
+    assert.equal(answerFor({ record: { ...again, entries: [] }, recordsDamaged: false, defaultAnswer: 'local' }, now).kind, 'hold');
+  });
+
   it('M6 keeps a machine in any state of maintenance from its disk, whatever is done to its entries and whenever it asks', () => {
     assert.ok(machineStates.some(isUnderMaintenance));
     const step = fc.oneof(

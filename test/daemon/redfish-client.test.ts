@@ -251,6 +251,21 @@ describe('a controller that is broken or hostile', () => {
     assert.equal(await queue.run('a', async () => 'after a failure'), 'after a failure');
   });
 
+  it('M14 is written to with a pause between two writes of one operation, a longer one where its maker’s need it', async () => {
+    for (const [vendor, pauseMs] of [
+      ['Contoso', 500],
+      ['AMI', 1000],
+    ] as const) {
+      stage.clock.slept.length = 0;
+      // Set, forgotten, and set once more: two writes.
+      const bmc = await stage.bmcWith({ quirks: ['override-ignored-once'], overrides: { '/redfish/v1': { Vendor: vendor } } });
+      const ended = await stage.perform('bmc.boot', bmc, { payload: { target: site.BootTarget.NETWORK } });
+      assert.equal(ended.kind, 'succeeded');
+      assert.equal(bmc.requests.filter(({ method }) => method === 'PATCH').length, 2);
+      assert.deepEqual(stage.clock.slept, [pauseMs], vendor);
+    }
+  });
+
   it('judges tasks and Retry-After as makers send them', () => {
     const now = Date.parse('2026-01-01T00:00:00Z');
     assert.deepEqual(

@@ -47,6 +47,8 @@ describe('a wipe that takes its time', () => {
   let member: Member;
   let drive: ReturnType<typeof slowDrive>;
   let clock: { ms: number };
+  /** How far the control plane's clock is off. */
+  let aheadMs: number;
   const approvers = [createApprover(), createApprover()];
   const quorum = quorumOfApprovers({ approvers });
 
@@ -56,9 +58,10 @@ describe('a wipe that takes its time', () => {
     const { deployment } = stage;
     const startMs = Date.now();
     clock = { ms: startMs };
+    aheadMs = 0;
     gateway = await startFakeGateway({
       deployment,
-      now: () => clock.ms,
+      now: () => clock.ms + aheadMs,
       onRenew: async (bytes) => {
         const { csr } = fromBinary(RenewRequestSchema, bytes);
         const chain = await nodeChain(deployment, {
@@ -150,6 +153,44 @@ describe('a wipe that takes its time', () => {
     assert.deepEqual([drops, gateway.renewals.length >= 25, drive.runs], [10, true, ['nvme format']]);
     const [disk] = evidenceOf(result).disks;
     assert.ok(disk !== undefined && disk.erased && disk.finishedAtMs - disk.startedAtMs >= BigInt(30 * hour - minute));
+  });
+
+  it('MT8 goes on while the control plane’s clock is two hours ahead: approvals end early then, none is used twice, and what is left counts again', async () => {
+    const of = await batch(clock.ms + hour);
+    const first = await gateway.nextSession();
+    deliver(first, await approved(of, { id: 'run/wipe.1', kind: 'disk.wipe' }));
+    await first.take('commandAck');
+    await eventually('the drive erases', () => drive.runs.length === 1);
+    const redialled = async (): Promise<FakeSession> => {
+      const open = gateway.sessions.find(({ isClosed }) => !isClosed) ?? first;
+      gateway.cut();
+      return changed(open);
+    };
+    const refusalOf = async (session: FakeSession, command: Command): Promise<string> => {
+      deliver(session, command);
+      const { commandId, reason, detail } = await session.take('commandReject');
+      return `${commandId} ${CommandRejectReason[reason]} ${detail.split(':')[0] ?? ''}`;
+    };
+    aheadMs = 2 * hour;
+    const ahead = await redialled();
+    assert.equal(
+      await refusalOf(ahead, await approved(of, { id: 'run/deploy.1', kind: 'deploy.image' })),
+      'run/deploy.1 BATCH_UNAPPROVED approval-expired',
+    );
+    assert.equal(drive.runs.length, 1);
+    aheadMs = 0;
+    const back = await redialled();
+    assert.equal(
+      await refusalOf(back, await approved(of, { id: 'run/wipe.2', kind: 'disk.wipe' })),
+      'run/wipe.2 BATCH_UNAPPROVED leaf-used',
+    );
+    deliver(back, await approved(of, { id: 'run/deploy.2', kind: 'deploy.image' }));
+    assert.equal((await back.take('commandAck')).commandId, 'run/deploy.2', 'its approval is in force');
+    drive.end();
+    const result = await eventually('its result', () =>
+      gateway.sessions.flatMap((one) => one.all('commandResult')).find(({ commandId }) => commandId === 'run/wipe.1'),
+    );
+    assert.deepEqual([CommandOutcome[result.outcome], result.errorMessage, drive.runs], ['SUCCEEDED', '', ['nvme format']]);
   });
 
   it('MT6 runs a wipe that is delivered again after a failover once, and answers the second from the journal', async () => {

@@ -135,7 +135,7 @@ describe('joining without a token', () => {
       assert.ok((await actionsOn(booted.nodeId)).includes('node.discovered'));
     });
 
-    it('the same machine that asks again gets the same certificate, and no further generation', async () => {
+    it('JOIN-018 the same machine that asks again gets the same certificate, and no further generation', async () => {
       const booted = await machine();
       const key = newKey();
       const csr = await request(booted, key);
@@ -164,7 +164,7 @@ describe('joining without a token', () => {
       );
     });
 
-    it('of two machines with one token at once, one joins', async () => {
+    it('M68 of two machines with one token at once, one joins', async () => {
       const booted = await machine();
       const requests = [await request(booted, newKey()), await request(booted, newKey())];
       const ends = await Promise.allSettled(requests.map(send));
@@ -172,7 +172,7 @@ describe('joining without a token', () => {
       assert.equal((await standing(booted.nodeId))?.state, 'quarantined');
     });
 
-    it('refuses every assertion that is not of this agent, machine, key, entry and time, and uses nothing up', async () => {
+    it('JOIN-018 refuses every assertion that is not of this agent, machine, key, entry and time, and uses nothing up', async () => {
       const booted = await machine();
       const other = await enrol(used.db, `node-${count}`);
       const stranger = await machine();
@@ -198,7 +198,7 @@ describe('joining without a token', () => {
       await send(await request(booted, key));
     });
 
-    it('an entry lets nobody in at its end, and a site agent that was revoked vouches for nobody', async () => {
+    it('JOIN-018 an entry lets nobody in at its end, and a site agent that was revoked vouches for nobody', async () => {
       const booted = await machine();
       now = t0 + hour;
       await assert.rejects(send(await request(booted, newKey())), refused('PERMISSION_DENIED', /has expired/, 'entry-expired'));
@@ -256,7 +256,7 @@ describe('joining without a token', () => {
       }
     });
 
-    it('the proof is of the certificate’s own key, for this request alone', async () => {
+    it('JOIN-005 the proof is of the certificate’s own key, for this request alone', async () => {
       const node = await away();
       await assert.rejects(send(await request(node, { by: newKey() })), refused('BAD_SIGNATURE', /x509pop/, 'other-key'));
       const { evidence } = await request(node);

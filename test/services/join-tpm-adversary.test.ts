@@ -16,7 +16,7 @@ describe('joining by a TPM, against an adversary with a TPM of his own', functio
   this.timeout(180_000);
   const stage = useTpmStage();
 
-  it('cannot open what was asked of another TPM, whatever of it he shows', async () => {
+  it('JOIN-026 cannot open what was asked of another TPM, whatever of it he shows', async () => {
     stage.list(stage.machine);
     const key = newKey();
     const csr = await csrOf(key);
@@ -35,7 +35,7 @@ describe('joining by a TPM, against an adversary with a TPM of his own', functio
       );
   });
 
-  it('cannot answer without the secret, for another request, or with another key than the one that was challenged', async () => {
+  it('JOIN-026 cannot answer without the secret, for another request, or with another key than the one that was challenged', async () => {
     stage.list(stage.machine);
     stage.list(stage.adversary);
     const { key, csr, evidence } = await stage.answered(stage.machine);
@@ -63,7 +63,7 @@ describe('joining by a TPM, against an adversary with a TPM of his own', functio
     assert.equal(grantedOf(await stage.ask(key, evidence, { csr })).generation, 1n, 'nothing of this used the challenge up');
   });
 
-  it('cannot have another key attested: each quote is for one key and one challenge, by the key that was challenged', async () => {
+  it('JOIN-026 cannot have another key attested: each quote is for one key and one challenge, by the key that was challenged', async () => {
     stage.list(stage.machine);
     const { key, csr, evidence } = await stage.answered(stage.machine);
     const attestedBy = (one: TpmMachine, spki: Uint8Array, request: Uint8Array) =>

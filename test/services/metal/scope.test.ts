@@ -249,7 +249,7 @@ describe('scopes of runs', () => {
     await assert.rejects(enqueue([wipeOf(rotation)]), refused('INVALID_STATE', /disk\.wipe is destructive/, 'batch-required'));
   });
 
-  it('BAT-035 BAT-036 what a profile’s own steps destroy is in the batch, bound to the very bytes that are sent; what does no harm is not', async () => {
+  it('BAT-035 BAT-036 BAT-038 what a profile’s own steps destroy is in the batch, bound to the very bytes that are sent; what does no harm is not', async () => {
     const steps = [invokeStep(), requestStep(), requestStep({ name: 'poll' }, { method: 'GET', body: '' })];
     const plan = await planRun(used.db, runOf('m11', 'provision', { profile: goodProfile({ steps }) }));
     const without = await planRun(used.db, runOf('m9', 'provision', { profile: goodProfile() }));
@@ -318,6 +318,17 @@ describe('scopes of runs', () => {
     await assert.rejects(enqueue([command]), refused('INVALID_STATE', /site\.httpProxy is destructive/, 'batch-required'));
   });
 
+  it('BAT-030 a run that has ended gets no batch: nothing of it is approved behind its end', async () => {
+    const { runId } = await planRun(used.db, runOf('m7', 'provision'));
+    await finishRun(used.db, { runId, end: 'cancelled', reason: '', actor: 'olga', now });
+    await assert.rejects(
+      createRunBatch(used.db, runId, context),
+      refused('INVALID_STATE', /^run [0-9a-f]{12} has ended: cancelled$/, 'run-ended'),
+    );
+    const batches = await used.db.query({ text: `select 1 from command_batches where reason like 'provision machine m7 %'` });
+    assert.equal(batches.length, 0);
+  });
+
   it('BAT-035 BAT-036 BAT-037 a step that may destroy and has not said what it sends is refused before the machine is claimed, with all of them', async () => {
     const steps = [invokeStep({ sends: undefined }), requestStep(), requestStep({ name: 'wipe-cache', sends: [] }, { method: 'DELETE' })];
     await assert.rejects(
@@ -329,7 +340,7 @@ describe('scopes of runs', () => {
       ),
     );
     const [row] = await used.db.query<{ state: string; runs: number }>({
-      text: `select state, (select count(*) from metal_runs where machine_id = 'm7' and kind = 'provision') as runs from machines where id = 'm7'`,
+      text: `select state, (select count(*) from metal_runs where machine_id = 'm7' and state = 'open') as runs from machines where id = 'm7'`,
     });
     assert.deepEqual([row?.state, Number(row?.runs)], ['available', 0]);
   });

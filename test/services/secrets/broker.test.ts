@@ -275,7 +275,7 @@ describe('the broker of secrets', () => {
       assert.equal(await tokenOf({ ref, workflowId }), Buffer.from(token).toString());
     });
 
-    it('SEC-006 not-bound: another run’s token, another agent, an entry that was closed or is over, a command that was taken back', async () => {
+    it('SEC-006 SEC-023 not-bound: another run’s token, another agent, an entry that was closed or is over, a command that was taken back', async () => {
       const { ref, workflowId, entryId, id } = await prepare();
       const other = await enrol(used.db, `site-elsewhere-${count}`, { now: Date.now(), role: 'site' });
       assert.equal(await tokenOf({ ref, workflowId, node: other }), 'not-bound');
