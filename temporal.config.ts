@@ -13,7 +13,7 @@ export const taskQueues = Object.freeze({
   signing: 'bc-signing',
   /** `node.root` commands only, under a root-worker certificate. */
   rootSigning: 'bc-root-signing',
-  /** SSH; resolves host credentials. */
+  /** SSH to machines that are enrolled, by credentials that its worker alone can read. */
   hosts: 'bc-hosts',
 } as const);
 
@@ -35,6 +35,8 @@ export const workflowIds = Object.freeze({
   rotateApproverSet: 'rotate-approver-set',
   /** One run of a kind at a time on a machine: its name is that of the workflow's type in short. */
   machineRun: (machineId: string, kind: 'provision' | 'retire' | 'inspect' | 'rotate-bmc'): string => `machine/${machineId}/${kind}`,
+  /** A machine is enrolled by one workflow at a time, for the first time or again. */
+  enrolment: (nodeId: string): string => `node/${nodeId}/identity`,
   reimageFleet: (run: string): string => `fleet/${run}/reimage`,
 } as const);
 

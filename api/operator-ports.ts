@@ -19,6 +19,7 @@ import * as workloadKeys from '../services/workload-keys.ts';
 import { createOperatorBatches, createOperatorTenants } from './batch-ports.ts';
 import type { BatchWorkflows } from './batch-workflows.ts';
 import type { MetalWorkflows } from './metal-workflows.ts';
+import { createOperatorEnrolments } from './operator-enrolments.ts';
 import { createOperatorMachines } from './operator-machines.ts';
 import { createOperatorSecrets } from './operator-secrets.ts';
 import { createOperatorTunnels } from './operator-tunnels.ts';
@@ -57,6 +58,7 @@ export function createOperatorPorts(options: OperatorPortsOptions): OperatorPort
     tenants: createOperatorTenants({ db, now }),
     secrets: createOperatorSecrets({ db, secret, now }),
     machines: createOperatorMachines({ db, bundle, workflows: options.metalWorkflows, now }),
+    enrolments: createOperatorEnrolments({ db, workflows, trustDomain: () => bundle().trustDomain, now }),
     tunnels: createOperatorTunnels({ db, bundle, gateway, ticketIssuer, now }),
     auditKey: () => auditKeyOf(bundle()),
     reads: {

@@ -20,6 +20,7 @@ import { problemType, toProblem } from './problem.ts';
 import type { Route } from './route.ts';
 import { batchRoutes } from './routes/batches.ts';
 import { commandRoutes } from './routes/commands.ts';
+import { enrolmentRoutes } from './routes/enrolments.ts';
 import { joinRoutes } from './routes/joins.ts';
 import { machineRoutes } from './routes/machines.ts';
 import { nodeRoutes } from './routes/nodes.ts';
@@ -53,6 +54,7 @@ export interface OperatorAppOptions {
 export const operatorRoutes = (ports: OperatorPorts): Route[] => [
   ...tokenRoutes(ports),
   ...joinRoutes(ports),
+  ...enrolmentRoutes(ports),
   ...nodeRoutes(ports),
   ...sshRoutes(ports),
   ...commandRoutes(ports),

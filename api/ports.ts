@@ -1,6 +1,7 @@
 /** What the operator API needs from the rest: reads, tokens, workflows. The composition root fits them; tests fit fakes. */
 
 import type { z } from 'zod';
+import type { EnrolmentKind } from '../domain/enrolment/order.ts';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
 import type { JoinDecision, JoinRequestView } from '../services/join/approvals.ts';
 import type { UntoldBoots } from '../services/metal/boot-told.ts';
@@ -11,6 +12,7 @@ import type { OpenBatch, WaitingCommand } from '../services/stuck.ts';
 import type { WorkloadKeyOrder, WorkloadKeyStep, WorkloadKeyView } from '../services/workload-keys.ts';
 import type { OperatorBatches, OperatorTenants } from './batch-ports.ts';
 import type { OperatorMachines } from './metal-ports.ts';
+import type { OperatorEnrolments } from './operator-enrolments.ts';
 import type { OperatorSecrets } from './operator-secrets.ts';
 import type { OperatorTunnels } from './operator-tunnels.ts';
 import type { Principal } from './principal.ts';
@@ -84,6 +86,10 @@ export interface OperatorWorkflows {
     actor: string;
     reason: string;
   }): Promise<Started>;
+  /** @throws INVALID_STATE when the node is being enrolled already */
+  startEnrolment(input: { kind: EnrolmentKind; nodeId: string; enrolmentId: string }): Promise<Started>;
+  /** Nothing, where none runs. */
+  cancelEnrolment(nodeId: string): Promise<void>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
   startReboots(input: RebootRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */
@@ -123,6 +129,7 @@ export interface OperatorPorts {
   readonly tenants: OperatorTenants;
   readonly secrets: OperatorSecrets;
   readonly machines: OperatorMachines;
+  readonly enrolments: OperatorEnrolments;
   readonly tunnels: OperatorTunnels;
   /** Public half of the audit key (SPKI, DER). */
   auditKey(): Uint8Array;

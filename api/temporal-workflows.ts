@@ -1,7 +1,9 @@
 /** The workflows an operator starts through the API. */
 import type { Client } from '@temporalio/client';
 import type { WavePlan } from '../domain/batch/waves.ts';
+import { codeOf } from '../domain/errors.ts';
 import { workflowIds } from '../temporal.config.ts';
+import { type EnrolNodeInput, enrolmentTypes } from '../workflows/enrol-node/messages.ts';
 import { type RebootNodesInput, staticSummary as rebootSummary } from '../workflows/reboot-nodes/messages.ts';
 import { type RevokeIdentityInput, staticSummary as revokeSummary } from '../workflows/revoke-identity/messages.ts';
 import { type RevokeSshCertificateInput, staticSummary as sshRevokeSummary } from '../workflows/revoke-ssh-certificate/messages.ts';
@@ -27,6 +29,19 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
         input,
         summary: credentialSummary,
       }),
+    startEnrolment: ({ kind, ...order }) => {
+      const { type, summary } = enrolmentTypes[kind];
+      const input: EnrolNodeInput = order;
+      return start(type, { workflowId: workflowIds.enrolment(order.nodeId), input, summary });
+    },
+    cancelEnrolment: async (nodeId) => {
+      const workflowId = workflowIds.enrolment(nodeId);
+      await calling(`workflow ${workflowId}`, async () => (await client()).workflow.getHandle(workflowId).cancel()).catch(
+        (error: unknown) => {
+          if (codeOf(error) !== 'NOT_FOUND') throw error;
+        },
+      );
+    },
     startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs, batchId }) => {
       const input: RunCommandInput = {
         kind: kind as RunCommandInput['kind'],

@@ -1,6 +1,7 @@
 /** The operator API as the CLI calls it. What the API refuses arrives as the same error it was there. */
 import type { z } from 'zod';
 import type * as batchSchemas from '../api/batch-schemas.ts';
+import type * as enrolmentSchemas from '../api/enrolment-schemas.ts';
 import { fromProblem } from '../api/problem.ts';
 import type * as schemas from '../api/schemas.ts';
 import type * as secretSchemas from '../api/secret-schemas.ts';
@@ -12,6 +13,7 @@ type Out<S extends z.ZodType> = z.output<S>;
 export type NodeAnswer = Out<typeof schemas.node>;
 export type CommandAnswer = Out<typeof schemas.command>;
 export type StuckAnswer = Out<typeof schemas.stuck>['stuck'][number];
+export type EnrolmentAnswer = Out<typeof enrolmentSchemas.enrolment>;
 export type JoinAnswer = Out<typeof schemas.join>;
 export type SecretAnswer = Out<typeof secretSchemas.secrets>['secrets'][number];
 export type TunnelRequest = z.input<typeof tunnelSchemas.openTunnel>;
@@ -29,6 +31,11 @@ export interface OperatorClient {
   listTenants(): Promise<Out<typeof batchSchemas.tenants>['tenants']>;
   deleteTenant(id: string, body: { actor: string }): Promise<Out<typeof batchSchemas.deletedTenant>>;
   /** null: those that were decided too. */
+  /** One that is ordered, or with `dryRun` what would be. */
+  orderEnrolment(body: z.input<typeof enrolmentSchemas.enrolmentOrder>): Promise<Out<typeof enrolmentSchemas.enrolmentAnswer>>;
+  listEnrolments(query: { node?: string; open?: 'true'; limit: number }): Promise<EnrolmentAnswer[]>;
+  getEnrolment(enrolmentId: string): Promise<EnrolmentAnswer>;
+  cancelEnrolment(enrolmentId: string, body: z.input<typeof enrolmentSchemas.enrolmentEnd>): Promise<EnrolmentAnswer>;
   listJoins(state: JoinAnswer['state'] | null): Promise<JoinAnswer[]>;
   decideJoin(joinId: string, what: 'approve' | 'refuse', body: z.input<typeof schemas.joinDecision>): Promise<JoinAnswer>;
   setSecret(body: z.input<typeof secretSchemas.setSecret>): Promise<Out<typeof secretSchemas.setSecretAnswer>>;
@@ -82,6 +89,10 @@ export function createOperatorClient(settings: Pick<Settings, 'apiUrl' | 'bearer
     createTenant: (body) => call('POST', '/v1/tenants', body),
     listTenants: async () => (await call<Out<typeof batchSchemas.tenants>>('GET', '/v1/tenants')).tenants,
     deleteTenant: (tenantId, body) => call('POST', `/v1/tenants/${id(tenantId)}/delete`, body),
+    orderEnrolment: (body) => call('POST', '/v1/enrolments', body),
+    listEnrolments: async (query) => (await call<{ enrolments: EnrolmentAnswer[] }>('GET', `/v1/enrolments?${toQuery(query)}`)).enrolments,
+    getEnrolment: (enrolmentId) => call('GET', `/v1/enrolments/${id(enrolmentId)}`),
+    cancelEnrolment: (enrolmentId, body) => call('POST', `/v1/enrolments/${id(enrolmentId)}/cancel`, body),
     listJoins: async (state) =>
       (await call<{ joins: JoinAnswer[] }>('GET', `/v1/joins?${toQuery({ limit: 1_000, ...(state === null ? {} : { state }) })}`)).joins,
     decideJoin: (joinId, what, body) => call('POST', `/v1/joins/${id(joinId)}/${what}`, body),

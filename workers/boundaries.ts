@@ -40,6 +40,9 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'finishMachineRun',
     'placeMachines',
     'compareBoots',
+    'openEnrolment',
+    'awaitEnrolment',
+    'endEnrolment',
   ]),
   // Command roots, worker key, audit key, secrets of runs; the keys of the authorities, tickets and workload tokens while they are exchanged.
   [taskQueues.signing]: Object.freeze([
@@ -73,7 +76,8 @@ export const boundaries: Readonly<Record<TaskQueue, readonly string[]>> = Object
     'tellBoots',
   ]),
   [taskQueues.rootSigning]: Object.freeze([]),
-  [taskQueues.hosts]: Object.freeze([]),
+  // Credentials of hosts, and nothing of the deployment's: it says which key a machine has, and signs none.
+  [taskQueues.hosts]: Object.freeze(['reachHost', 'installDaemon', 'prepareIdentity', 'mintIdentity', 'startDaemon', 'tidyHost']),
 });
 
 export type Activities = Readonly<Record<string, (...args: never[]) => Promise<unknown>>>;

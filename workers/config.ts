@@ -7,6 +7,7 @@ import { type SignerEnvironment, signerFields } from '../runtime/signers/externa
 import { ticketIssuerField } from '../services/ticket-issuer.ts';
 import type { WorkloadSettings } from '../services/workload-keys.ts';
 import { workloadSettingsOf } from '../services/workload-settings.ts';
+import { type HostLayout, usualLayout } from './hosts/layout.ts';
 
 const optional = z.string().min(1).optional();
 
@@ -33,6 +34,32 @@ const signingSchema = z.object({
   BETTER_COMPUTE_WORKLOAD_AUDIENCE: optional,
   BETTER_COMPUTE_WORKLOAD_AUDIENCES: optional,
   ...signerFields,
+});
+
+const machinePath = (usual: string) =>
+  z
+    .string()
+    .regex(/^\/[\x21-\x7e]{1,254}$/, 'must be an absolute path without blanks')
+    .refine((path) => !path.includes('..'), 'must not contain ..')
+    .default(usual);
+
+const hostsSchema = z.object({
+  ...shared,
+  BETTER_COMPUTE_HOME: z.string().default('.better-compute'),
+  BETTER_COMPUTE_PKI: optional,
+  BETTER_COMPUTE_GATEWAY_URL: z.url({ protocol: /^https$/ }),
+  BETTER_COMPUTE_GATEWAY_NAME: optional,
+  BETTER_COMPUTE_HOST_CREDENTIALS: optional,
+  BETTER_COMPUTE_HOST_BCD: optional,
+  BETTER_COMPUTE_HOST_PROGRAM: machinePath(usualLayout.program),
+  BETTER_COMPUTE_HOST_DATA: machinePath(usualLayout.dataDir),
+  BETTER_COMPUTE_HOST_CONFIG: machinePath(usualLayout.configDir),
+  BETTER_COMPUTE_HOST_UNITS: machinePath(usualLayout.unitDir),
+  BETTER_COMPUTE_HOST_WEBSOCKET_URL: optional,
+  BETTER_COMPUTE_HOST_APPROVER_SET_SHA256: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits')
+    .exactOptional(),
 });
 
 export interface WorkerConfig {
@@ -63,6 +90,43 @@ export interface SigningConfig extends WorkerConfig {
   readonly times: RotationTimes;
   /** How keys are reached that the bundle only refers to. */
   readonly signers: SignerEnvironment;
+}
+
+export interface HostsConfig extends WorkerConfig {
+  /** null: the bundle is a row of the database. Only its public half is read. */
+  readonly bundlePath: string | null;
+  /** Where machines are told to dial. */
+  readonly gateway: { readonly url: string; readonly name: string | undefined };
+  /** Folder of the credentials of hosts; null: none can be used. */
+  readonly credentials: string | null;
+  /** What new machines get; null: they must have it. */
+  readonly program: string | null;
+  readonly layout: HostLayout;
+  readonly unit: { readonly releaseKeys: null; readonly websocketUrl: string | null };
+  /** The only first approver set that new machines take. */
+  readonly approverSetSha256: string | undefined;
+}
+
+/** @throws MISSING_ENV or INVALID_CONFIG naming every problem */
+export function readHostsConfig(env: NodeJS.ProcessEnv): HostsConfig {
+  const parsed = parseEnv(hostsSchema, env);
+  const bundle = parsed.BETTER_COMPUTE_PKI ?? join(resolve(parsed.BETTER_COMPUTE_HOME), 'pki.json');
+  const resolved = (path: string | undefined): string | null => (path === undefined ? null : resolve(path));
+  return {
+    ...sharedOf(parsed),
+    bundlePath: bundle === 'database' ? null : resolve(bundle),
+    gateway: { url: parsed.BETTER_COMPUTE_GATEWAY_URL, name: parsed.BETTER_COMPUTE_GATEWAY_NAME },
+    credentials: resolved(parsed.BETTER_COMPUTE_HOST_CREDENTIALS),
+    program: resolved(parsed.BETTER_COMPUTE_HOST_BCD),
+    layout: {
+      program: parsed.BETTER_COMPUTE_HOST_PROGRAM,
+      dataDir: parsed.BETTER_COMPUTE_HOST_DATA,
+      configDir: parsed.BETTER_COMPUTE_HOST_CONFIG,
+      unitDir: parsed.BETTER_COMPUTE_HOST_UNITS,
+    },
+    unit: { releaseKeys: null, websocketUrl: parsed.BETTER_COMPUTE_HOST_WEBSOCKET_URL ?? null },
+    approverSetSha256: parsed.BETTER_COMPUTE_HOST_APPROVER_SET_SHA256,
+  };
 }
 
 /** @throws MISSING_ENV or INVALID_CONFIG naming every problem */

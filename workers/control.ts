@@ -9,6 +9,7 @@ import { createBatchProducers } from '../activities/adapters/batch-producers.ts'
 import { createBatches, createBatchWatch } from '../activities/adapters/batches.ts';
 import { createBoots } from '../activities/adapters/boots.ts';
 import { createCommandLog, createNodePages } from '../activities/adapters/commands.ts';
+import { createEnrolments } from '../activities/adapters/enrolments.ts';
 import { createIdentities } from '../activities/adapters/identities.ts';
 import { createAnswers, createBatchStarter, createMetalRuns, createSites } from '../activities/adapters/metal.ts';
 import { createOverrideWriter, createPublishedQuorum, createRotationFacts, createRotationReads } from '../activities/adapters/rotation.ts';
@@ -17,6 +18,7 @@ import { createBatchProducerActivities } from '../activities/batch-producers.ts'
 import { createBatchControlActivities } from '../activities/batches-control.ts';
 import { createBootControlActivities } from '../activities/boots.ts';
 import { createCommandControlActivities } from '../activities/commands-control.ts';
+import { createEnrolmentControlActivities } from '../activities/enrolments-control.ts';
 import { createIdentityActivities } from '../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../activities/key-rotation-control.ts';
 import { createMetalControlActivities } from '../activities/metal-control.ts';
@@ -24,9 +26,9 @@ import { createRotationControlActivities } from '../activities/rotation-control.
 import { completionChannel, runChannel } from '../drizzle/queries/channels.ts';
 import { publishedTrust } from '../drizzle/queries/trust.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../runtime/lifecycle.ts';
-import { createPoker } from '../services/poke.ts';
+import { createPoker, type Poker } from '../services/poke.ts';
 import { taskQueues, workflowIds } from '../temporal.config.ts';
-import { activitiesOf } from './boundaries.ts';
+import { type Activities, activitiesOf } from './boundaries.ts';
 import { loadWorkflowBundle } from './bundle.ts';
 import { type ControlConfig, readControlConfig } from './config.ts';
 import { createHearing, type Hearing } from './hearing.ts';
@@ -60,35 +62,10 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
   const hearing = createHearing({ db, log, name: newProcessId('worker-control') });
   const words = createRunWords({ isHeard: hearing.isHeard, most: runWaitsAtOnce });
   hearing.on(runChannel, { onWord: words.say, onGap: words.sayAll });
-  const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
-  const overrides = createOverrideWriter({ db, now });
-  const quorum = createPublishedQuorum({ db, trustDomain: config.trustDomain });
-  const activities = activitiesOf(taskQueues.control, [
-    createRotationControlActivities({ ...gates, overrides, quorum }),
-    createKeyRotationControlActivities({ overrides, quorum }),
-    createApproverSetActivities({ ...gates, overrides, quorum, sets: createApproverSets({ db, trustDomain: quorum.trustDomain }) }),
-    createBatchControlActivities({
-      now,
-      batches: createBatches({ db, trustDomain: quorum.trustDomain }),
-      workflows: createBatchWatch(client, workflowIds.approveBatch),
-    }),
-    createBatchProducerActivities({
-      nodes: createNodePages({ db }),
-      producers: createBatchProducers({ db, trustDomain: quorum.trustDomain }),
-    }),
-    createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke: poker.poke }), nextEnd: ends.nextEnd }),
-    createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
-    createMetalControlActivities({
-      now,
-      runs: createMetalRuns({ db, trustDomain: quorum.trustDomain }),
-      sites: createSites({ db }),
-      answers: createAnswers({ db }),
-      commands: createCommandLog({ db, now, poke: poker.poke }),
-      watch: createBatchStarter(client),
-      words,
-    }),
-    createBootControlActivities({ boots: createBoots({ db }), workflows: createBatchWatch(client, (workflowId) => workflowId) }),
-  ]);
+  const activities = activitiesOf(
+    taskQueues.control,
+    controlActivities({ db, client, poke: poker.poke, ends, words, trustDomain: config.trustDomain }),
+  );
   startRelay(parts, hearing, ends.wake);
   hearing.start();
   closing.push(() => hearing.close());
@@ -109,6 +86,47 @@ async function build(config: ControlConfig, parts: WorkerParts): Promise<void> {
   });
   // Before the worker stops, which waits for its activities.
   closing.push(() => words.close());
+}
+
+interface Controlling extends Pick<WorkerParts, 'db' | 'client'> {
+  readonly poke: Poker['poke'];
+  readonly ends: LocalEnds;
+  readonly words: ReturnType<typeof createRunWords>;
+  readonly trustDomain: string | undefined;
+}
+
+/** Every row of the queue's boundary, over the database and the client. */
+function controlActivities({ db, client, poke, ends, words, trustDomain }: Controlling): Activities[] {
+  const gates = { now, facts: createRotationFacts({ db }), reads: createRotationReads({ db }) };
+  const overrides = createOverrideWriter({ db, now });
+  const quorum = createPublishedQuorum({ db, trustDomain });
+  return [
+    createRotationControlActivities({ ...gates, overrides, quorum }),
+    createKeyRotationControlActivities({ overrides, quorum }),
+    createApproverSetActivities({ ...gates, overrides, quorum, sets: createApproverSets({ db, trustDomain: quorum.trustDomain }) }),
+    createBatchControlActivities({
+      now,
+      batches: createBatches({ db, trustDomain: quorum.trustDomain }),
+      workflows: createBatchWatch(client, workflowIds.approveBatch),
+    }),
+    createBatchProducerActivities({
+      nodes: createNodePages({ db }),
+      producers: createBatchProducers({ db, trustDomain: quorum.trustDomain }),
+    }),
+    createCommandControlActivities({ now, commands: createCommandLog({ db, now, poke }), nextEnd: ends.nextEnd }),
+    createIdentityActivities({ now, identities: createIdentities({ db, now }) }),
+    createMetalControlActivities({
+      now,
+      runs: createMetalRuns({ db, trustDomain: quorum.trustDomain }),
+      sites: createSites({ db }),
+      answers: createAnswers({ db }),
+      commands: createCommandLog({ db, now, poke }),
+      watch: createBatchStarter(client),
+      words,
+    }),
+    createEnrolmentControlActivities({ enrolments: createEnrolments({ db }) }),
+    createBootControlActivities({ boots: createBoots({ db }), workflows: createBatchWatch(client, (workflowId) => workflowId) }),
+  ];
 }
 
 /** Until the worker has ended: what its last activities wait for still reaches them. */

@@ -37,3 +37,10 @@ export const signingWorkerSettings: Partial<WorkerOptions> = Object.freeze({
   activityTaskPollerBehavior: pollers,
   ...shutdown,
 });
+
+/** Each step holds a connection to a machine for seconds, or for minutes where a program is brought over a slow line. */
+export const hostsWorkerSettings: Partial<WorkerOptions> = Object.freeze({
+  maxConcurrentActivityTaskExecutions: 50,
+  activityTaskPollerBehavior: pollers,
+  ...shutdown,
+});

@@ -1,6 +1,7 @@
 /** Every export is a workflow type, or the definition of a message. */
 export { approveBatch } from './approve-batch/workflow.ts';
 export { checkpointAudit } from './checkpoint-audit/workflow.ts';
+export { enrolNode, reenrolNode } from './enrol-node/workflow.ts';
 export { inspectMachine } from './inspect-machine/workflow.ts';
 export { provisionMachine } from './provision-machine/workflow.ts';
 export { rebootNodes } from './reboot-nodes/workflow.ts';

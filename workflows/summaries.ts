@@ -3,6 +3,7 @@
  * the command line or the UI, still says it, as the search attribute BcSummary.
  */
 import { staticSummary as approveBatch } from './approve-batch/messages.ts';
+import { enrolmentTypes } from './enrol-node/messages.ts';
 import { staticSummary as inspectMachine } from './inspect-machine/messages.ts';
 import { staticSummary as provisionMachine } from './provision-machine/messages.ts';
 import { staticSummary as rebootNodes } from './reboot-nodes/messages.ts';
@@ -31,5 +32,6 @@ export const summaries: Readonly<Record<string, string>> = Object.freeze({
   revokeSshCertificate,
   runCommand,
   setNodeCredential,
+  ...Object.fromEntries(Object.values(enrolmentTypes).map(({ type, summary }) => [type, summary])),
   ...Object.fromEntries(Object.values(keyWorkflows).map(({ type, summary }) => [type, summary])),
 });

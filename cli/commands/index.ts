@@ -19,6 +19,7 @@ export const commandModules: readonly CommandEntry[] = [
   { names: ['nodes'], load: () => import('./nodes/index.ts') },
   { names: ['tenants'], load: () => import('./tenants/index.ts') },
   { names: ['tokens'], load: () => import('./tokens/index.ts') },
+  { names: ['enrolments'], load: () => import('./enrolments/index.ts') },
   { names: ['joins'], load: () => import('./joins/index.ts') },
   { names: ['secrets'], load: () => import('./secrets/index.ts') },
   { names: ['commands'], load: () => import('./commands/index.ts') },

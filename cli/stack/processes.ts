@@ -47,6 +47,18 @@ const signerNames = [
   'SOFTHSM2_CONF',
 ] as const;
 
+/** How machines are reached over SSH: the hosts worker's business only. */
+const hostNames = [
+  'BETTER_COMPUTE_HOST_CREDENTIALS',
+  'BETTER_COMPUTE_HOST_BCD',
+  'BETTER_COMPUTE_HOST_PROGRAM',
+  'BETTER_COMPUTE_HOST_DATA',
+  'BETTER_COMPUTE_HOST_CONFIG',
+  'BETTER_COMPUTE_HOST_UNITS',
+  'BETTER_COMPUTE_HOST_WEBSOCKET_URL',
+  'BETTER_COMPUTE_HOST_APPROVER_SET_SHA256',
+] as const;
+
 /** Temporal and the key of its payloads. With the codec off, payloads are plain. */
 function temporalOf({ temporalAddress, env, secret }: StackFacts): Told {
   const codec: Told =
@@ -141,9 +153,24 @@ export const processTable = Object.freeze({
       ...pick(facts.env, signerNames),
     }),
   },
+  'worker-hosts': {
+    entry: 'workers/hosts',
+    told: (facts) => ({
+      ...databaseOf(facts),
+      ...temporalOf(facts),
+      // Its public half alone: without the secret nothing of the bundle opens.
+      BETTER_COMPUTE_PKI: facts.home.bundle,
+      ...metricsOn(0),
+      BETTER_COMPUTE_GATEWAY_URL: gatewayUrl(facts.ports),
+      ...pick(facts.env, hostNames),
+    }),
+  },
 } as const satisfies Record<string, ProcessRow>);
 
 export type ProcessName = keyof typeof processTable;
+
+/** Machines are enrolled over SSH where the operator has a folder of their credentials. */
+export const speaksSsh = (env: NodeJS.ProcessEnv): boolean => (env['BETTER_COMPUTE_HOST_CREDENTIALS'] ?? '') !== '';
 
 /** undefined when payloads are plain, or nobody shall read them. */
 export const codecUrl = (env: NodeJS.ProcessEnv, ports: Ports): string | undefined =>

@@ -22,7 +22,16 @@ import { entryOf } from './entries.ts';
 import { prepareHome, type StackHome, stackHome } from './home.ts';
 import { type Materials, prepareMaterials } from './materials.ts';
 import { choosePorts, type Ports } from './ports.ts';
-import { codecUrl, gatewayUrl, type ProcessName, type ProcessRow, processEnv, processTable, type StackFacts } from './processes.ts';
+import {
+  codecUrl,
+  gatewayUrl,
+  type ProcessName,
+  type ProcessRow,
+  processEnv,
+  processTable,
+  type StackFacts,
+  speaksSsh,
+} from './processes.ts';
 import { writeTlsFiles } from './tls-files.ts';
 
 export interface StackOptions {
@@ -116,7 +125,13 @@ async function startAll(home: StackHome, options: StackOptions, undo: Undo): Pro
 /** The api first (it publishes the trust bundle and answers joins), then what depends on it; the other way round at the end. */
 async function startProcesses(facts: StackFacts, { say, signal }: StackOptions, undo: Undo): Promise<Stack['pidOf']> {
   const all = new Map<ProcessName, Child>();
-  for (const names of [['api'], ['worker-signing', 'worker-control', 'gateway']] as const) {
+  const others: ProcessName[] = [
+    'worker-signing',
+    'worker-control',
+    'gateway',
+    ...(speaksSsh(facts.env) ? (['worker-hosts'] as const) : []),
+  ];
+  for (const names of [['api'] as ProcessName[], others]) {
     const running: Child[] = [];
     undo.push(async () => void (await Promise.all(running.map((child) => child.stop()))));
     const start = async (name: ProcessName): Promise<void> => {

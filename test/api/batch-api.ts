@@ -69,6 +69,8 @@ export async function startBatchApi(
         remembered.rebootsAsked.push(input);
         return { workflowId: `reboot/${input.unique}`, runId: 'r' };
       },
+      startEnrolment: async ({ nodeId }) => ({ workflowId: `node/${nodeId}/identity`, runId: 'run-6' }),
+      cancelEnrolment: async () => undefined,
       listUnwatched: async () => [],
       listStuck: async () => [],
     },

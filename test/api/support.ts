@@ -14,6 +14,7 @@ import type { SshCertificateView } from '../../services/ssh-certificates.ts';
 import type { WaitingCommand } from '../../services/stuck.ts';
 import type { TenantView } from '../../services/tenants.ts';
 import { viewsOf } from '../../services/workload-keys.ts';
+import { createFakeEnrolments } from './fake-enrolments.ts';
 import { createFakeMachines, type FakeMachines, machinePortsOf } from './machine-support.ts';
 
 export const now = Date.UTC(2030, 0, 1, 12);
@@ -154,6 +155,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       end: () => noTunnels(),
       list: async () => [],
     },
+    enrolments: createFakeEnrolments(),
     reads: {
       listNodes: async ({ after, limit, state }) =>
         deployment.nodes.filter((node) => node.id > after && (state === undefined || node.state === state)).slice(0, limit),
@@ -214,6 +216,8 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
         deployment.rebootsAsked.push(input);
         return { workflowId: `reboot/${input.unique}`, runId: 'run-4' };
       },
+      startEnrolment: async ({ nodeId }) => ({ workflowId: `node/${nodeId}/identity`, runId: 'run-6' }),
+      cancelEnrolment: async () => undefined,
       listUnwatched: async () => [],
       listStuck: async () => {
         if (deployment.stuckWorkflows instanceof Error) throw deployment.stuckWorkflows;

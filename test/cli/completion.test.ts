@@ -36,7 +36,7 @@ describe('completion', () => {
     [['nodes', 'list', '--state', 'q'], ['quarantined']],
     [
       ['--json', 'nodes', 're'],
-      ['reboot', 'revoke'],
+      ['reboot', 'reenrol', 'revoke'],
     ],
     [['commands', 'run', 'inv'], ['inventory.refresh']],
     [['completion', 'z'], ['zsh']],

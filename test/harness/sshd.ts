@@ -67,10 +67,10 @@ export async function startSshd({ folder, name, lines, at }: SshdOptions): Promi
   };
 }
 
-/** An Ed25519 key pair in two files; the path of the private one. */
-export function makeSshKey(folder: string, name: string): string {
+/** A key pair in two files; the path of the private one. */
+export function makeSshKey(folder: string, name: string, type: 'ed25519' | 'ecdsa' | 'rsa' = 'ed25519'): string {
   const path = join(folder, name);
-  assert.equal(spawnSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-C', name, '-f', path]).status, 0);
+  assert.equal(spawnSync('ssh-keygen', ['-q', '-t', type, '-N', '', '-C', name, '-f', path]).status, 0);
   return path;
 }
 

@@ -36,9 +36,11 @@ import { runMetalWorkers } from '../workflows/metal-rig.ts';
 import { MetalWorld } from '../workflows/metal-world.ts';
 import { running, startRotation, untilStatus, type RotationHandle, type RunningWorkers } from '../workflows/rotation-rig.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
+import { runEnrolmentWorkers } from '../workflows/enrolment-world.ts';
+import { type EnrolmentStage, enrolmentScenarios, enrolmentWorldOf } from './enrolment-scenarios.ts';
 import { metalScenarios, type MetalStage } from './metal-scenarios.ts';
 
-export interface Stage extends MetalStage {
+export interface Stage extends MetalStage, EnrolmentStage {
   readonly world: RotationWorld;
   readonly commands: CommandWorld;
   readonly batches: BatchWorld;
@@ -310,12 +312,13 @@ export const scenarios: Readonly<Record<string, (stage: Stage) => Promise<Workfl
   'resign-expiring': (stage) => stage.client.workflow.start('resignExpiring', { workflowId: 'history-resign', taskQueue: taskQueues.control }),
   'reconcile-commands': (stage) => stage.client.workflow.start('reconcileCommands', { workflowId: 'history-reconcile', taskQueue: taskQueues.control }),
   ...metalScenarios,
+  ...enrolmentScenarios,
 });
 
 /** Runs one scenario to its end, however it ends. */
 export async function runScenario(temporal: TestTemporal, name: string): Promise<WorkflowHandle> {
-  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind(), batches: new BatchWorld(), approvers: new ApproverWorld(setOf([setSigners[0]], 1)), metal: new MetalWorld(['m1', 'm2', 'm3', 'm4']) };
-  const workers = await (Object.hasOwn(metalScenarios, name) ? runMetalWorkers(temporal, stage.metal) : runEveryWorker(temporal, stage));
+  const stage: Stage = { client: temporal.client, skipping: temporal.skipping, world: new RotationWorld(), commands: new CommandWorld(25), keys: keysOfEachKind(), batches: new BatchWorld(), approvers: new ApproverWorld(setOf([setSigners[0]], 1)), metal: new MetalWorld(['m1', 'm2', 'm3', 'm4']), enrolment: enrolmentWorldOf(name) };
+  const workers = await workersOf(name, temporal, stage);
   try {
     const play = scenarios[name];
     if (play === undefined) throw new Error(`no scenario ${name}`);
@@ -325,6 +328,12 @@ export async function runScenario(temporal: TestTemporal, name: string): Promise
   } finally {
     await workers.stop();
   }
+}
+
+function workersOf(name: string, temporal: TestTemporal, stage: Stage): Promise<RunningWorkers> {
+  if (Object.hasOwn(metalScenarios, name)) return runMetalWorkers(temporal, stage.metal);
+  if (Object.hasOwn(enrolmentScenarios, name)) return runEnrolmentWorkers(temporal, stage.enrolment);
+  return runEveryWorker(temporal, stage);
 }
 
 /** A quarantined machine whose boot server was not told. */

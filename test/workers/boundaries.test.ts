@@ -12,6 +12,8 @@ import { createBatchSigningActivities } from '../../activities/batches-signing.t
 import { createBootControlActivities, createBootSigningActivities } from '../../activities/boots.ts';
 import { createCommandControlActivities } from '../../activities/commands-control.ts';
 import { createCommandSigningActivities } from '../../activities/commands-signing.ts';
+import { createEnrolmentControlActivities } from '../../activities/enrolments-control.ts';
+import { createHostActivities } from '../../activities/hosts.ts';
 import { createIdentityActivities } from '../../activities/identities.ts';
 import { createKeyRotationControlActivities } from '../../activities/key-rotation-control.ts';
 import { createKeyRotationSigningActivities } from '../../activities/key-rotation-signing.ts';
@@ -24,11 +26,12 @@ import { createSshSigningActivities } from '../../activities/ssh-signing.ts';
 import { taskQueues } from '../../temporal.config.ts';
 import { activitiesOf, boundaries } from '../../workers/boundaries.ts';
 import { loadWorkflowBundle } from '../../workers/bundle.ts';
-import { readControlConfig } from '../../workers/config.ts';
+import { readControlConfig, readHostsConfig } from '../../workers/config.ts';
 import { controlWorkerSettings } from '../../workers/worker-settings.ts';
 import { ApproverWorld } from '../workflows/approver-world.ts';
 import { BatchWorld } from '../workflows/batch-world.ts';
 import { CommandWorld } from '../workflows/command-world.ts';
+import { EnrolmentWorld } from '../workflows/enrolment-world.ts';
 import { KeyWorld } from '../workflows/key-world.ts';
 import { MetalWorld } from '../workflows/metal-world.ts';
 import { RotationWorld } from '../workflows/rotation-world.ts';
@@ -40,6 +43,7 @@ const keys = new KeyWorld('ticket');
 const batches = new BatchWorld();
 const approvers = new ApproverWorld();
 const metal = new MetalWorld([]);
+const enrolment = new EnrolmentWorld('enrol');
 const control = [
   createMetalControlActivities(metal),
   createBootControlActivities({ boots: { look: async () => [] }, workflows: { isRunning: async () => false } }),
@@ -50,6 +54,7 @@ const control = [
   createKeyRotationControlActivities(keys),
   createCommandControlActivities(commands),
   createIdentityActivities(commands),
+  createEnrolmentControlActivities(enrolment),
 ];
 const signing = [
   createRotationSigningActivities(rotation),
@@ -71,6 +76,11 @@ describe('the trust boundary of a task queue', () => {
 
   it('the signing worker registers exactly its rows', () => {
     assert.deepEqual(Object.keys(activitiesOf(taskQueues.signing, signing)).sort(), [...boundaries[taskQueues.signing]].sort());
+  });
+
+  it('the hosts worker registers exactly its rows', () => {
+    const hosts = [createHostActivities(enrolment)];
+    assert.deepEqual(Object.keys(activitiesOf(taskQueues.hosts, hosts)).sort(), [...boundaries[taskQueues.hosts]].sort());
   });
 
   it('an activity that signs is refused on another queue, and a missing one is named', () => {
@@ -99,6 +109,20 @@ describe('the trust boundary of a task queue', () => {
     assert.deepEqual(Object.keys(config).sort(), ['codecKey', 'databaseUrl', 'metrics', 'trustDomain']);
     const source = readFileSync(join(root, 'workers/control.ts'), 'utf8');
     assert.equal(/pki\/bundle|bundle-store|bundle-holder|worker-keys/.test(source), false);
+  });
+
+  it('the hosts worker opens no key bundle, even when it is given the secret', () => {
+    const config = readHostsConfig({
+      BETTER_COMPUTE_DATABASE_URL: 'postgres://x',
+      BETTER_COMPUTE_GATEWAY_URL: 'https://gw.example',
+      BETTER_COMPUTE_SECRET: 's'.repeat(40),
+    });
+    assert.equal(JSON.stringify(config).includes('sss'), false);
+    const sources = ['hosts.ts', ...readdirSync(join(root, 'workers/hosts')).map((name) => `hosts/${name}`)];
+    for (const source of sources) {
+      const text = readFileSync(join(root, 'workers', source), 'utf8');
+      assert.equal(/openBundle|bundle-holder|worker-keys|BETTER_COMPUTE_SECRET/.test(text), false, source);
+    }
   });
 
   it('sizes are set by hand', () => {
@@ -144,12 +168,14 @@ describe('the workflow bundle', function () {
     assert.deepEqual(names.toSorted(), [
       'approveBatch',
       'checkpointAudit',
+      'enrolNode',
       'inspectMachine',
       'provisionMachine',
       'rebootNodes',
       'reconcileBatches',
       'reconcileBoots',
       'reconcileCommands',
+      'reenrolNode',
       'reimageFleet',
       'renewCa',
       'resignExpiring',

@@ -13,3 +13,10 @@ const base: ActivityOptions = {
 
 export const onControl: ActivityOptions = Object.freeze({ ...base, taskQueue: taskQueues.control });
 export const onSigning: ActivityOptions = Object.freeze({ ...base, taskQueue: taskQueues.signing });
+/** On a machine, over SSH: a step brings a program over a slow line, and beats meanwhile. */
+export const onHosts: ActivityOptions = Object.freeze({
+  ...base,
+  taskQueue: taskQueues.hosts,
+  startToCloseTimeout: '5 minutes',
+  heartbeatTimeout: '20 seconds',
+});

@@ -9,7 +9,8 @@
  *     api and the machine's first approvers, and an upgrade must not take it away.
  *   - A machine that has joined is left joined: the script brings program, pins and unit up to date and restarts the daemon.
  */
-import { systemdUnit, unitName } from './unit.ts';
+import { shellQuoted } from '../../../runtime/shell.ts';
+import { systemdUnit, unitName } from '../../../runtime/systemd-unit.ts';
 
 export interface ScriptOptions {
   readonly trustDomain: string;
@@ -30,9 +31,6 @@ const configFolder = '/etc/better-compute';
 const releaseKeysPath = `${configFolder}/release-keys.pem`;
 const pinsPath = `${configFolder}/pins.json`;
 const unitFolder = '/etc/systemd/system';
-
-/** Between single quotes the shell expands nothing; a quote itself is closed, escaped, opened again. */
-export const shellQuoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 export function installScript(options: ScriptOptions): string {
   const { trustDomain, pins, role, program, dataDir, releaseKeys, websocketUrl } = options;

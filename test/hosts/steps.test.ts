@@ -1,0 +1,152 @@
+/**
+ * The steps of an enrolment on a machine (XC-035, XC-039 to XC-041, XC-048), as the hosts worker makes them: a real sshd, the bcd that is published as one
+ * file, a real database. There is no control plane behind the gateway that the pins name, or one that lies.
+ */
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { inspect } from 'node:util';
+import { encodePinsFile } from '../../pki/enroll/index.ts';
+import { spkiPin } from '../../pki/x509/index.ts';
+import { bundledDaemon } from '../../scripts/bcd.mjs';
+import { type EnrolmentOrder, endEnrolment, getEnrolment, orderEnrolment } from '../../services/enrolments/index.ts';
+import { createHosts, type HostsOptions } from '../../workers/hosts/hosts.ts';
+import { type BroughtProgram, readProgram } from '../../workers/hosts/program.ts';
+import { useDatabase } from '../harness/postgres.ts';
+import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+import { makeSshKey, sshdIsMissing } from '../harness/sshd.ts';
+import { addNode, refused, testBundle, trustDomain } from '../services/support.ts';
+import { type SshMachine, startSshMachine } from './machine.ts';
+
+const why = sshdIsMissing ?? (process.getuid?.() === 0 ? null : 'logins of sshd need root');
+
+describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`, function () {
+  this.timeout(120_000);
+  // Before the database's own hook, which finds no connection left open then.
+  after(async () => {
+    nobody?.close();
+    await machine?.stop();
+    removeScratchFolders();
+  });
+  const used = useDatabase();
+  let folder: string;
+  let machine: SshMachine;
+  let program: BroughtProgram;
+  let pins: string;
+  let nobody: Server | undefined;
+
+  before(async function () {
+    if (why !== null) return this.skip();
+    folder = scratchFolder();
+    mkdirSync(join(folder, 'credentials'), { mode: 0o700 });
+    const loginKey = makeSshKey(folder, 'login');
+    writeFileSync(join(folder, 'credentials', 'web'), readFileSync(loginKey), { mode: 0o600 });
+    const path = join(folder, 'bcd');
+    writeFileSync(path, await bundledDaemon({ executable: true }), { mode: 0o755 });
+    program = await readProgram(path);
+    machine = await startSshMachine({ folder, name: 'web-7', loginKey });
+    // A captive portal, of a kind: it takes connections, and speaks no TLS of ours.
+    nobody = createServer((socket) => socket.on('error', () => undefined).end('HTTP/1.1 200 OK\r\n\r\nhealthy'));
+    await new Promise<void>((resolve) => nobody?.listen(0, '127.0.0.1', resolve));
+    const { servingCa, joinSigning } = await testBundle();
+    pins = encodePinsFile({
+      trustDomain,
+      gateway: `https://127.0.0.1:${(nobody.address() as AddressInfo).port}`,
+      servingCaPin: spkiPin(servingCa.certificate.spki),
+      joinKey: joinSigning.spki,
+    });
+  });
+
+  const hosts = (over: Partial<HostsOptions> = {}) =>
+    createHosts({
+      db: used.db,
+      credentials: join(folder, 'credentials'),
+      program,
+      layout: machine.layout,
+      pins: async () => ({ text: pins, trustDomain }),
+      unit: { releaseKeys: null, websocketUrl: null },
+      ...over,
+    });
+  const order = async (over: Partial<EnrolmentOrder> & Pick<EnrolmentOrder, 'nodeId'>): Promise<string> => {
+    const at = { address: '127.0.0.1', port: machine.port, hostKey: machine.hostKey, credential: 'file://web' };
+    const ordered = { kind: 'enrol' as const, ...(over.kind === 'reenrol' ? {} : { siteId: 'berlin' }), ...at, ...over };
+    return (await orderEnrolment(used.db, ordered, { trustDomain, actor: 'olga', reason: 'new rack', now: Date.now() })).id;
+  };
+  const everything = (): string[] => readdirSync(machine.layout.dataDir, { recursive: true }).map(String);
+
+  it('XC-039 XC-040 brings bcd, its pins and its unit; the key is made there, and its private half is said to nobody', async () => {
+    const id = await order({ nodeId: 'web-7' });
+    assert.deepEqual(await hosts().reach(id), { system: `Linux ${process.arch === 'x64' ? 'x86_64' : 'aarch64'}`, version: '' });
+    assert.equal(existsSync(machine.layout.program), false, 'a look changes nothing');
+    assert.deepEqual(await hosts().install(id), { program: 'uploaded' });
+    assert.deepEqual(await hosts().install(id), { program: 'present' });
+    assert.deepEqual(readFileSync(machine.layout.program), Buffer.from(program.content));
+    assert.equal(statSync(machine.layout.program).mode & 0o777, 0o755);
+    assert.equal(readFileSync(join(machine.layout.configDir, 'pins.json'), 'utf8'), pins);
+    assert.match(
+      readFileSync(join(machine.layout.unitDir, 'bcd.service'), 'utf8'),
+      new RegExp(`^ExecStart=${machine.layout.program} run`, 'm'),
+    );
+    const first = await hosts().prepare(id);
+    assert.deepEqual(await hosts().prepare(id), first, 'again, it is the same key');
+    assert.equal(first.generation, null);
+    assert.match(readFileSync(join(machine.layout.dataDir, 'enrolment.json'), 'utf8'), /PRIVATE KEY/);
+    assert.equal(/PRIVATE/.test(JSON.stringify(first)), false);
+    assert.deepEqual(machine.told(), [], 'nothing was started');
+  });
+
+  it('XC-041 a machine that does not hear this control plane has no key minted, and tidies up', async () => {
+    const id = (await used.db.query<{ id: string }>({ text: `select id from enrolments where node_id = 'web-7'` }))[0]?.id ?? '';
+    await assert.rejects(hosts().mint(id), /bcd enrol check, on the machine: /);
+    const { state, deadline } = await getEnrolment(used.db, id);
+    assert.deepEqual([state, deadline], ['open', null]);
+    await assert.rejects(hosts().start(id), refused('INVALID_STATE', /is not minted yet/, 'not-minted'));
+    await assert.rejects(hosts().tidy(id), refused('INVALID_STATE', /there is nothing to tidy/, 'enrolment-not-ended'));
+    await endEnrolment(used.db, { id, as: 'fail', reason: 'unheard', now: Date.now() });
+    for (const step of ['reach', 'install', 'prepare', 'mint', 'start'] as const)
+      await assert.rejects(hosts()[step](id), refused('INVALID_STATE', /is failed: unheard/, 'enrolment-over'));
+    assert.match((await hosts().tidy(id)).detail, /what was prepared on the machine is removed; its daemon is stopped/);
+    assert.deepEqual(machine.told(), ['disable --now bcd.service']);
+    assert.equal(everything().includes('enrolment.json'), false);
+  });
+
+  it('XC-035 XC-048 says everything that stands in the way at once, and touches nothing', async () => {
+    await addNode(used.db, 'db-1');
+    const id = await order({ nodeId: 'db-1', kind: 'reenrol' });
+    const newer = hosts({ program: { ...program, version: '9.9.9', sha256: 'f'.repeat(64) } });
+    await assert.rejects(
+      newer.reach(id),
+      refused('INVALID_STATE', /it runs bcd "\d+\.\d+\.\d+", not this release \(9\.9\.9\): upgrade it first/, 'machine-unfit'),
+    );
+    await assert.rejects(newer.install(id), refused('INVALID_STATE', /not this release/, 'machine-unfit'));
+    assert.equal(existsSync(join(machine.layout.configDir, 'enrolment-pins.json')), false);
+    await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+    // A machine that was enrolled, as far as anybody can see, and not as this node.
+    writeFileSync(join(machine.layout.dataDir, 'identity.json'), '{}', { mode: 0o600 });
+    const again = await order({ nodeId: 'web-8' });
+    await assert.rejects(hosts().reach(again), refused('INVALID_STATE', /it has an identity already: enrol it again/, 'machine-unfit'));
+  });
+
+  it('XC-034 the credential of one machine is not sent to another one that took its address', async () => {
+    const id = await order({ nodeId: 'web-9', hostKey: `SHA256:${'B'.repeat(42)}A` });
+    await assert.rejects(hosts().reach(id), refused('PERMISSION_DENIED', /is not the expected machine/, 'ssh-hostkey-mismatch'));
+  });
+
+  it('enrolment 47 a password stands in no row, no trail and no error', async () => {
+    writeFileSync(join(folder, 'credentials', 'wrong'), 'hunter2-and-more\n', { mode: 0o600 });
+    const id = await order({ nodeId: 'web-10', credential: 'file://wrong' });
+    await assert.rejects(hosts().reach(id), (error: Error) => {
+      assert.equal(inspect(error, { depth: 9 }).includes('hunter2'), false);
+      return refused('UNAUTHENTICATED', /does not take the credential for root/, 'ssh-auth')(error);
+    });
+    for (const table of ['enrolments', 'audit_events']) {
+      const rows = await used.db.query<{ all: string }>({ text: `select row_to_json(t)::text as all from ${table} t` });
+      assert.equal(
+        rows.some(({ all }) => all.includes('hunter2')),
+        false,
+        table,
+      );
+    }
+  });
+});
