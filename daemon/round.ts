@@ -1,17 +1,16 @@
 import { uptime } from 'node:os';
 import { join } from 'node:path';
-import { certificateId, parseCertificate } from '../pki/x509/index.ts';
 import { withAccess } from './access/spec-with-access.ts';
 import { sshAccessFiles } from './access/ssh-access.ts';
 import { type Agent, startAgent } from './agent/agent.ts';
 import { decodeSpec } from './agent/desired-state.ts';
 import { withoutPayload } from './agent/executor.ts';
 import type { AgentLog } from './agent/log.ts';
-import { renewsAt } from './agent/renewal.ts';
 import { questionPortsOf } from './broker/question-client.ts';
 import type { DaemonConfig } from './config.ts';
 import { SpecCredentials, withCredentials } from './credentials/spec-credentials.ts';
 import { EventClient } from './events/client.ts';
+import { initialStatus } from './initial-status.ts';
 import type { UpgradePorts } from './kinds/daemon-upgrade.ts';
 import type { PluginPorts } from './kinds/driver-invoke.ts';
 import type { KindHandlers } from './kinds/handler.ts';
@@ -25,7 +24,7 @@ import type { SecretPort } from './secrets/port.ts';
 import { kernelBootId, simulatedBootId } from './state/boot-id.ts';
 import type { CrashHook } from './state/crash-points.ts';
 import { openPrivateFolder } from './state/files.ts';
-import { getIdentity, type Identity } from './state/identity.ts';
+import { getIdentity } from './state/identity.ts';
 import { type IdentityStore, identityFileStore } from './state/identity-store.ts';
 import { Journal } from './state/journal.ts';
 import { openJournalFiles } from './state/journal-files.ts';
@@ -39,7 +38,6 @@ import type { SessionTiming } from './transport/session-stream.ts';
 import type { GatewayRoute } from './transport/wire.ts';
 import { createServerClock, type ServerClock } from './trust/server-clock.ts';
 import { TunnelHost } from './tunnel/host.ts';
-import { daemonVersion } from './version.ts';
 import { WorkloadTokenClient } from './workload/token-client.ts';
 
 export interface DaemonOptions {
@@ -267,36 +265,4 @@ function allowedUnits(config: DaemonConfig, spec: SpecStore): readonly string[] 
   const daemon = spec.current === undefined ? undefined : decodeSpec(spec.current.spec).daemon;
   if (daemon === undefined || daemon.restartableUnits.length === 0) return config.restartableUnits;
   return config.restartableUnits.filter((unit) => daemon.restartableUnits.includes(unit));
-}
-
-function initialStatus(identity: Identity, { epoch, pin }: { epoch: bigint; pin: string | null }): StatusContent {
-  const leaf = parseCertificate(identity.chain[0] as Uint8Array);
-  return {
-    pid: process.pid,
-    daemonVersion,
-    nodeId: identity.nodeId,
-    siteId: identity.siteId,
-    role: identity.role,
-    trustDomain: identity.trustDomain,
-    gatewayUrl: identity.gatewayUrl,
-    generation: identity.generation.toString(),
-    epoch: epoch.toString(),
-    trustVersion: identity.trust.version.toString(),
-    commandRoots: identity.trust.commandRoots.map(certificateId),
-    approverSetPin: pin,
-    state: 'connecting' as const,
-    stateDetail: 'starting',
-    gatewayId: null,
-    connectedSinceMs: null,
-    nextDialAtMs: null,
-    runningCommands: 0,
-    clockOffsetMs: null,
-    certificateSerial: leaf.serial,
-    certificateNotAfterMs: leaf.notAfter,
-    renewsAtMs: renewsAt(leaf, identity.nodeId),
-    lastCommand: null,
-    lastRefusal: null,
-    lastFailure: null,
-    updatedAtMs: 0,
-  };
 }

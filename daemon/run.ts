@@ -4,12 +4,13 @@
  *
  * A parked daemon (certificate expired, revoked, identity superseded) gives the folder free, so that `bcd join --replace` can do its
  * work, says what to do, and takes up again by itself when the identity has changed; else it asks the gateway anew from
- * time to time.
+ * time to time. Before that it tries once to complete an enrolment whose answer may have been lost.
  */
 import { stat } from 'node:fs/promises';
 import { type ControlError, codeOf } from '../domain/errors.ts';
 import { minute, second, showInstant } from '../domain/time.ts';
 import { parseCertificate } from '../pki/x509/index.ts';
+import { settleEnrolment } from './enrol/settle.ts';
 import type { BoundAllocation } from './events/client.ts';
 import { pause } from './pause.ts';
 import { type DaemonOptions, openRound, type Round } from './round.ts';
@@ -43,7 +44,7 @@ export async function startDaemon(options: DaemonOptions): Promise<RunningDaemon
       await round.close(end.kind === 'parked' ? parkGraceMs : end.kind === 'restart' ? 0 : stopGraceMs);
       if (stopped.signal.aborted || end.kind === 'stopped') return;
       if (end.kind === 'failed') return options.onFailed(end.error);
-      if (end.kind === 'parked') await park(options, { round, error: end.error, stopped: stopped.signal });
+      if (end.kind === 'parked') await comeBack(options, { round, error: end.error, stopped: stopped.signal });
       if (!stopped.signal.aborted) round = await openRound(options);
     }
   };
@@ -76,11 +77,21 @@ export function parkedAdvice(error: ControlError, { identity, dataDir }: { ident
   );
 }
 
+interface Parked {
+  readonly round: Round;
+  readonly error: ControlError;
+  readonly stopped: AbortSignal;
+}
+
+/** An enrolment that this machine was not told the end of may be why its identity is over; else a person must help. */
+async function comeBack(options: DaemonOptions, parked: Parked): Promise<void> {
+  const { dataDir, log, crash, random = Math.random } = options;
+  const settled = await settleEnrolment({ dataDir, log, crash, random, stopped: parked.stopped, lastResort: true });
+  if (!settled && !parked.stopped.aborted) await park(options, parked);
+}
+
 /** The folder is free; waits for a new identity, or for the time to ask again. */
-async function park(
-  { dataDir, log, random = Math.random }: DaemonOptions,
-  { round, error, stopped }: { round: Round; error: ControlError; stopped: AbortSignal },
-): Promise<void> {
+async function park({ dataDir, log, random = Math.random }: DaemonOptions, { round, error, stopped }: Parked): Promise<void> {
   const detail = parkedAdvice(error, { identity: round.agent.state.identity, dataDir });
   log.error({ code: error.code, reason: error.details['reason'] }, detail);
   const untilMs = Date.now() + parkedDialMs * (1 + random());

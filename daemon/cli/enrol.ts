@@ -179,7 +179,7 @@ function registerShow(enrol: Command, io: BcdIo): void {
     .addOption(dataDirOption())
     .action(async ({ dataDir }: CommonFlags) => {
       const pending = await findEnrolment(dataDir);
-      const enrolment = pending === undefined ? null : { id: pending.id, state: pending.state, deadline: deadlineOf(pending) };
+      const enrolment = pending === undefined ? null : enrolmentFacts(pending);
       const now = await standing(dataDir);
       show(io, command, {
         facts: { enrolment, ...now, version: daemonVersion },
@@ -188,7 +188,21 @@ function registerShow(enrol: Command, io: BcdIo): void {
     });
 }
 
-const enrolmentText = (enrolment: { id: string; state: string; deadline: string | null } | null): string =>
-  enrolment === null
-    ? 'no enrolment is prepared here'
-    : `enrolment ${enrolment.id} is ${enrolment.state}${enrolment.deadline === null ? '' : ` until ${enrolment.deadline}`}`;
+export interface EnrolmentFacts {
+  readonly id: string;
+  readonly state: string;
+  /** null while it is only prepared. */
+  readonly deadline: string | null;
+}
+
+export const enrolmentFacts = (pending: PendingEnrolment): EnrolmentFacts => ({
+  id: pending.id,
+  state: pending.state,
+  deadline: deadlineOf(pending),
+});
+
+const enrolmentText = (enrolment: EnrolmentFacts | null): string =>
+  enrolment === null ? 'no enrolment is prepared here' : `enrolment ${standingOf(enrolment)}`;
+
+export const standingOf = ({ id, state, deadline }: EnrolmentFacts): string =>
+  `${id} is ${state}${deadline === null ? '' : ` until ${deadline}`}`;

@@ -9,6 +9,7 @@ import { createHealth } from '../../runtime/health.ts';
 import { type ProcessContext, type RunningProcess, runProcess } from '../../runtime/lifecycle.ts';
 import type { AgentLog } from '../agent/log.ts';
 import { type DaemonConfig, readDaemonConfig, underPins } from '../config.ts';
+import { settleEnrolment } from '../enrol/settle.ts';
 import { listenAddressForm, parseListenAddress } from '../imds/address.ts';
 import { type MetadataService, type MetadataSettings, metadataSettings, openMetadataService } from '../imds/index.ts';
 import type { UpgradePorts } from '../kinds/daemon-upgrade.ts';
@@ -47,7 +48,7 @@ export function registerRun(program: Command): void {
     )
     .option('--fakehw-instances <file>', 'for tests and development, not real hardware: the instances that this machine pretends to run')
     .description('Stay connected, judge commands by their signatures and run what may run')
-    .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags) }));
+    .action((flags: RunFlags) => runProcess({ name: 'bcd', start: (context) => start(context, flags, async () => undefined) }));
   examples(command, [
     'bcd run',
     'bcd run --data-dir /var/lib/better-compute/bcd --config /etc/better-compute/bcd.json',
@@ -63,10 +64,7 @@ export function registerSite(program: Command): void {
     .action((flags: RunFlags) =>
       runProcess({
         name: 'bcd',
-        start: async (context) => {
-          assertSite((await getIdentity(flags.dataDir)).identity, flags.dataDir);
-          return start(context, flags);
-        },
+        start: (context) => start(context, flags, async () => assertSite((await getIdentity(flags.dataDir)).identity, flags.dataDir)),
       }),
     );
   examples(command, [
@@ -109,7 +107,11 @@ const withFlags = (command: Command): Command =>
     .addOption(new Option('--metrics-port <port>', 'serve /healthz, /readyz and /metrics here; 0 for any; off without').argParser(port))
     .option('--metrics-host <address>', 'address of the metrics', '127.0.0.1');
 
-async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): Promise<RunningProcess> {
+async function start(
+  { env, log, fail, end }: ProcessContext,
+  flags: RunFlags,
+  assertIdentity: () => Promise<void>,
+): Promise<RunningProcess> {
   parseEnv(
     z.object({ BETTER_COMPUTE_LOG_LEVEL: logLevelField, [testOnlyName]: z.string().optional(), [crashAtName]: z.string().optional() }),
     env,
@@ -121,6 +123,10 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
   const minOverlapMs = flags.demonstrationOnlyRootOverlapMs ?? productionOverlapMs;
   if (minOverlapMs < productionOverlapMs)
     log.warn({ minOverlapMs }, 'for demonstrations only: command roots may leave sooner than 24 h after their last use');
+  const crash = crashHook(env);
+  // Told to stop meanwhile, the process leaves: whatever moment that is, one identity is whole.
+  await settleEnrolment({ dataDir: flags.dataDir, log, crash, stopped: new AbortController().signal, lastResort: false });
+  await assertIdentity();
   const role = (await findIdentity(flags.dataDir).catch(() => undefined))?.identity.role;
   const metadata = metadataSettings({ listen: flags.imdsListen ?? config.imds?.listen, fakehwInstances: flags.fakehwInstances, role });
   const site = await siteOf(role, { dataDir: flags.dataDir, config, log });
@@ -130,7 +136,7 @@ async function start({ env, log, fail, end }: ProcessContext, flags: RunFlags): 
     simulateReboot: flags.simulateReboot,
     minOverlapMs,
     log,
-    crash: crashHook(env),
+    crash,
     onFailed: fail,
     upgrade,
     route: await openRoute(flags.websocketUrl ?? config.websocket?.url, { proxyCaFile: config.websocket?.proxyCaFile, env }),

@@ -1,12 +1,15 @@
 import type { Command } from 'commander';
+import { ControlError } from '../../domain/errors.ts';
 import { about } from '../../domain/rotation/gates.ts';
 import { showInstant } from '../../domain/time.ts';
 import { quorumOf } from '../../pki/quorum/index.ts';
 import { approverSetDigest } from '../../pki/trust/index.ts';
 import { certificateId, parseCertificate } from '../../pki/x509/index.ts';
-import { getIdentity, type Identity } from '../state/identity.ts';
+import { findEnrolment } from '../enrol/file.ts';
+import { findIdentity, getIdentity, type Identity } from '../state/identity.ts';
 import { findStatus, type StatusReportFile } from '../state/status-file.ts';
 import { type CommonFlags, dataDirOption, examples, isJson } from './common.ts';
+import { type EnrolmentFacts, enrolmentFacts, standingOf } from './enrol.ts';
 import type { BcdIo } from './io.ts';
 
 export function registerStatus(program: Command, io: BcdIo): void {
@@ -15,13 +18,25 @@ export function registerStatus(program: Command, io: BcdIo): void {
     .description('Who this node is, what it trusts, and how its daemon fares')
     .addOption(dataDirOption())
     .action(async ({ dataDir }: CommonFlags) => {
-      const { identity } = await getIdentity(dataDir);
+      const pending = await findEnrolment(dataDir).catch(() => undefined);
+      const enrolment = pending === undefined ? null : enrolmentFacts(pending);
+      const identity = await identityOf(dataDir, enrolment);
       const report = await findStatus(dataDir);
       const live = report !== undefined && isAlive(report.pid) ? report : undefined;
-      if (isJson(command)) return io.out(JSON.stringify(facts(identity, report, live !== undefined), null, 2));
-      for (const [name, value] of lines(identity, { report, live, now: io.now() })) io.out(`${`${name}:`.padEnd(14)} ${value}`);
+      if (isJson(command)) return io.out(JSON.stringify({ ...facts(identity, report, live !== undefined), enrolment }, null, 2));
+      for (const [name, value] of lines(identity, { report, live, enrolment, now: io.now() })) io.out(`${`${name}:`.padEnd(14)} ${value}`);
     });
   examples(command, ['bcd status', 'bcd status --data-dir ./node-1', 'bcd status --json']);
+}
+
+/** @throws NOT_FOUND for a machine that has not joined, saying whether it is about to */
+async function identityOf(dataDir: string, enrolment: EnrolmentFacts | null): Promise<Identity> {
+  const found = await findIdentity(dataDir);
+  if (found !== undefined) return found.identity;
+  if (enrolment === null) return (await getIdentity(dataDir)).identity;
+  throw new ControlError('NOT_FOUND', `no identity in ${dataDir}: this machine has not joined; enrolment ${standingOf(enrolment)}`, {
+    details: { reason: 'not-joined', hint: enrolment.state === 'armed' ? 'bcd run completes it' : 'bcd enrol arm, then bcd run' },
+  });
 }
 
 /** A process of another user answers EPERM: it is there. */
@@ -90,7 +105,15 @@ function quorumLines(identity: Identity, report: StatusReportFile | undefined): 
 
 type Line = readonly [string, string];
 
-function lines(identity: Identity, at: { report: StatusReportFile | undefined; live: StatusReportFile | undefined; now: number }): Line[] {
+interface Reported {
+  readonly report: StatusReportFile | undefined;
+  /** Of a daemon that runs. */
+  readonly live: StatusReportFile | undefined;
+  readonly enrolment: EnrolmentFacts | null;
+  readonly now: number;
+}
+
+function lines(identity: Identity, at: Reported): Line[] {
   const leaf = parseCertificate(identity.chain[0] as Uint8Array);
   const roots = identity.trust.commandRoots.map((root) => certificateId(root).slice(0, 12));
   return [
@@ -99,6 +122,7 @@ function lines(identity: Identity, at: { report: StatusReportFile | undefined; l
       `${identity.nodeId} (${identity.role} of site ${identity.siteId}, generation ${identity.generation}) in ${identity.trustDomain}`,
     ],
     ['daemon', daemonLine(at)],
+    ...(at.enrolment === null ? [] : [['enrolment', standingOf(at.enrolment)] as const]),
     ['gateway', `${identity.gatewayUrl}${at.live?.gatewayId == null ? '' : `, ${at.live.gatewayId}, epoch ${at.live.epoch}`}`],
     ['trust', `version ${identity.trust.version}, command roots ${roots.length === 0 ? 'none' : roots.join(', ')}`],
     ...quorumLines(identity, at.report),
@@ -110,15 +134,7 @@ function lines(identity: Identity, at: { report: StatusReportFile | undefined; l
   ];
 }
 
-function daemonLine({
-  report,
-  live,
-  now,
-}: {
-  report: StatusReportFile | undefined;
-  live: StatusReportFile | undefined;
-  now: number;
-}): string {
+function daemonLine({ report, live, now }: Reported): string {
   if (report === undefined) return 'has not run yet: bcd run';
   if (live === undefined) return `not running (last seen ${about(now - report.updatedAtMs)} ago)`;
   const next = live.nextDialAtMs === null ? '' : `; next try in ${about(Math.max(0, live.nextDialAtMs - now))}`;

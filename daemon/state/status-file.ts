@@ -18,7 +18,7 @@ const schema = z.object({
   trustDomain: z.string(),
   generation: z.string(),
   gatewayUrl: z.string(),
-  state: z.enum(['connecting', 'connected', 'waiting', 'parked', 'stopped']),
+  state: z.enum(['enrolling', 'connecting', 'connected', 'waiting', 'parked', 'stopped']),
   /** Why it is in this state; for `parked`, what a person must do. */
   stateDetail: z.string(),
   gatewayId: z.string().nullable(),

@@ -71,7 +71,8 @@ function assertAskedFor({ id, role, nodeId }: Row, { request }: Asked): void {
   if (request.role !== role) throw denied('wrong-role', `enrolment ${id} is for role ${role}, the request for ${request.role}`);
   if (request.nodeId === '' || request.nodeId === nodeId) return;
   const taken = JSON.stringify(request.nodeId.slice(0, 128));
-  throw denied('other-node', `the machine takes itself for node ${taken}, and enrolment ${id} is for node ${nodeId}`);
+  // The id is no secret, so it names nobody.
+  throw denied('other-node', `the machine takes itself for node ${taken}, and enrolment ${id} is for another`);
 }
 
 const over = ({ id, state }: Row): ControlError => denied('enrolment-over', `enrolment ${id} is ${state}: it is over`);
