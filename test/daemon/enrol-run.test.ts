@@ -79,18 +79,26 @@ describe('bcd run with an armed enrolment', function () {
     return result;
   };
 
+  interface ArmInit {
+    /** Generation of the identity before. */
+    readonly base?: number | null;
+    readonly within?: number;
+    readonly url?: string;
+    readonly role?: 'node' | 'site';
+  }
+
   /** As the control plane does it over SSH, up to the restart; every step while the daemon may run. */
   async function arm(
     { dataDir, nodeId, gateway }: Machine,
-    { base = 1, within = 1_800, url = gateway.url }: { base?: number | null; within?: number; url?: string } = {},
+    { base = 1, within = 1_800, url = gateway.url, role = 'node' }: ArmInit = {},
   ): Promise<string> {
     const pins = await pinsFile(pinsOf(deployment, url));
     const { siteId } = deployment;
-    const id = await addEnrolment(used.db, { nodeId, siteId, baseGeneration: base });
+    const id = await addEnrolment(used.db, { nodeId, siteId, role, baseGeneration: base });
     const flags = ['--data-dir', dataDir, '--id', id];
-    ran(await bcd(['enrol', 'prepare', ...flags, '--role', 'node', '--pins', pins]));
+    ran(await bcd(['enrol', 'prepare', ...flags, '--role', role, '--pins', pins]));
     if (url === gateway.url) ran(await bcd(['enrol', 'check', ...flags, '--pins', pins]));
-    const { csrSha256 } = JSON.parse(ran(await bcd(['enrol', 'prepare', ...flags, '--role', 'node', '--pins', pins, '--json'])).out) as {
+    const { csrSha256 } = JSON.parse(ran(await bcd(['enrol', 'prepare', ...flags, '--role', role, '--pins', pins, '--json'])).out) as {
       csrSha256: string;
     };
     const mint = { text: `update enrolments set state = 'minted', csr_sha256 = $2, deadline = $3 where id = $1` };
@@ -156,6 +164,14 @@ describe('bcd run with an armed enrolment', function () {
     run(on);
     await on.gateway.nextSession();
     assert.deepEqual([await generationOf(on), await certificates(on), await stateOf(id)], [1n, untouched, 'completed']);
+  });
+
+  it('XC-042 a site agent gets its first no less, before it asks itself whether it is one', async () => {
+    const on = await machine({ joined: false });
+    const id = await arm(on, { base: null, role: 'site' });
+    const agent = run(on, {}, 'site');
+    await on.gateway.nextSession();
+    assert.deepEqual([(await findIdentity(on.dataDir))?.identity.role, await stateOf(id)], ['site', 'completed'], agent.log());
   });
 
   it('enrolment 42 the control plane refuses: the daemon goes on as what it is; the enrolment stays for the next start', async () => {
