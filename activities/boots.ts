@@ -58,10 +58,16 @@ export function createBootControlActivities({ boots, workflows }: BootControlPor
       const found = await boots.look({ limit: machinesPerRun });
       const of = (kind: BootTelling['telling']['kind']): BootTelling[] => found.filter(({ telling }) => telling.kind === kind);
       const tell = new Map<string, JudgedMachine>();
+      const alive = new Map<string, boolean>();
+      const isAlive = async (workflowId: string): Promise<boolean> => {
+        const known = alive.get(workflowId) ?? (await workflows.isRunning(workflowId));
+        alive.set(workflowId, known);
+        return known;
+      };
       for (const { machineId, generation, runWorkflowId } of of('tell')) {
         if (tell.size >= toldPerRun) break;
         // A run whose workflow lives tells its boot servers itself.
-        if (tell.has(machineId) || (runWorkflowId !== null && (await workflows.isRunning(runWorkflowId)))) continue;
+        if (tell.has(machineId) || (runWorkflowId !== null && (await isAlive(runWorkflowId)))) continue;
         tell.set(machineId, { machineId, generation });
       }
       const failing = found.filter(({ telling }) => 'failed' in telling && telling.failed >= quickTries).length;

@@ -4,7 +4,8 @@
  * rest, a clean-up that failed or went to another agent, an agent that joined anew and may have lost its records.
  *
  * Invariants: a machine under maintenance is held by every boot server of its site. The local disk is demanded only where a clean-up of the
- * machine's last run would have said it, and of a machine that was deleted and left no tombstone: who comes next may have its addresses.
+ * machine's last run would have said it, and of a machine that was deleted behind a proven wipe, or whose tombstone a person lifted: who comes
+ * next may have its addresses.
  */
 import { day, minute } from '../time.ts';
 import { cleanUps, type DiskAnswer, diskAnswer } from './boot-answers.ts';
@@ -48,8 +49,8 @@ export interface TellingRun {
 
 export interface BootedMachine {
   readonly state: MachineState;
-  /** A tombstone of it stands. */
-  readonly isBuried: boolean;
+  /** Of one that was deleted. */
+  readonly tombstone: 'none' | 'stands' | 'lifted';
   /** Some address of it is known, by which a boot server would tell it. */
   readonly hasAddress: boolean;
   /** The run that told a boot server last; null: none that is on record. */
@@ -59,9 +60,9 @@ export interface BootedMachine {
 }
 
 /** What it is told from its state alone; null: nothing has to be said. */
-export function demandedAnswer({ state, isBuried, lastRun }: BootedMachine): DiskAnswer | null {
+export function demandedAnswer({ state, tombstone, lastRun }: BootedMachine): DiskAnswer | null {
   if (isUnderMaintenance(state)) return 'hold';
-  if (state === 'deleted') return isBuried ? null : 'local';
+  if (state === 'deleted') return tombstone === 'lifted' || (tombstone === 'none' && isErased(lastRun)) ? 'local' : null;
   if (lastRun === null) return null;
   const { kind, end, remains, deployed } = lastRun;
   const isDone = end === 'done';
@@ -74,6 +75,8 @@ export function demandedAnswer({ state, isBuried, lastRun }: BootedMachine): Dis
     number: isDone ? cleanUps.letsGo : cleanUps.takesBack,
   });
 }
+
+const isErased = (run: TellingRun | null): boolean => run?.remains === 'clean' || (run?.kind === 'retire' && run.end === 'done');
 
 export type Telling =
   | { readonly kind: 'settled' }

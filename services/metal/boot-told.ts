@@ -11,6 +11,7 @@ import { AnySchema, anyPack, anyUnpack } from '@bufbuild/protobuf/wkt';
 import { type CommandStateNumber, commandStates } from '../../domain/commands/states.ts';
 import {
   type BootCommandFact,
+  type BootedMachine,
   type BootServerFacts,
   judgeTelling,
   quickTries,
@@ -49,7 +50,7 @@ interface MachineRow {
   readonly tenantId: string;
   readonly state: MachineState;
   readonly generation: number;
-  readonly isBuried: boolean;
+  readonly tombstone: BootedMachine['tombstone'];
   readonly macAddresses: readonly string[];
   readonly runWorkflowId: string | null;
 }
@@ -61,7 +62,8 @@ const isOfBoot = `c.id like 'machine/%' and c.kind in ('boot.prepareRamdisk', 'b
 const looked = {
   name: 'metal-boots-machines',
   text: `select m.id, m.site_id as "siteId", n.tenant_id as "tenantId", m.state, m.generation, r.workflow_id as "runWorkflowId",
-           exists (select from machine_tombstones t where t.machine_id = m.id and t.lifted_at is null) as "isBuried",
+           coalesce((select case when bool_or(t.lifted_at is null) then 'stands' else 'lifted' end from machine_tombstones t
+                     where t.machine_id = m.id having count(*) > 0), 'none') as tombstone,
            array(select distinct value from machine_identities where machine_id = m.id and m.state <> 'deleted' and source like '%mac'
                    and source <> 'redfish-manager-mac' order by value) as "macAddresses"
          from machines m join nodes n on n.id = m.id
@@ -218,8 +220,8 @@ interface Judging {
 }
 
 function judged(machine: MachineRow, { agent, facts, lastRun, now }: Judging): Judged[] {
-  const { id: machineId, siteId, state, generation, isBuried, macAddresses, runWorkflowId } = machine;
-  const booted = { state, isBuried, hasAddress: macAddresses.length > 0, lastRun, isInRun: runWorkflowId !== null };
+  const { id: machineId, siteId, state, generation, tombstone, macAddresses, runWorkflowId } = machine;
+  const booted = { state, tombstone, hasAddress: macAddresses.length > 0, lastRun, isInRun: runWorkflowId !== null };
   const telling = judgeTelling(booted, facts, now);
   if (telling.kind === 'settled') return [];
   const order = telling.kind === 'tell' ? orderOf(machine, agent.id, telling) : null;

@@ -169,7 +169,7 @@ describe('site.httpProxy', () => {
     assert.equal(seen.length, 0);
   });
 
-  it('names everything that is wrong with a request, and never a value', async () => {
+  it('SEC-022 names everything that is wrong with a request, a secret without TLS too, and never a value', async () => {
     const headers = [
       { name: 'Host', value: 'other' },
       { name: 'Authorization', value: 'Basic c2VjcmV0' },

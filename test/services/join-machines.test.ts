@@ -209,6 +209,13 @@ describe('joining without a token', () => {
         send(await request(booted, newKey(), { by: leaving })),
         refused('PERMISSION_DENIED', /was not issued here, or was revoked/, 'agent-not-valid'),
       );
+      // By its row alone, whatever became of its certificate.
+      const suspect = await enrol(used.db, 'agent-10', { role: 'site' });
+      await used.db.query({ text: `update nodes set state = 'quarantined' where id = 'agent-10'` });
+      await assert.rejects(
+        send(await request(booted, newKey(), { by: suspect })),
+        refused('PERMISSION_DENIED', /site agent agent-10 is quarantined, or has another identity now/, 'agent-not-valid'),
+      );
     });
   });
 

@@ -1,6 +1,8 @@
 /** Runs on machines while workers are killed: each command has its effect once, and fifty machines go on. */
 import assert from 'node:assert/strict';
+import { create, toBinary } from '@bufbuild/protobuf';
 import type { RunKind } from '../../domain/metal/run-ends.ts';
+import { site } from '../../proto/index.ts';
 import { sharedTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { type LostAt, losing } from './metal-losses.ts';
 import { type RunHandle, runMetalWorkers, startRun, startWorkflowWorker } from './metal-rig.ts';
@@ -104,6 +106,20 @@ describe('runs on machines while workers are killed', function () {
     assert.equal((await run.result()).end, 'done');
     assert.deepEqual(order, ['1 prepare-boot', '1 set-boot', '1 power', '1 read-disks', '1 wipe', '1 power-off', '1 clean-up']);
     assert.deepEqual([world.machine().state, world.machine().power], ['retired', 'off']);
+  });
+
+  it('M20 a machine whose controller does not say that it is off is not let go: held for an operator, and clean, but not retired', async () => {
+    const world = new MetalWorld(['m1'], 'provisioned');
+    const unknown = create(site.BmcPowerResultSchema, { state: site.PowerState.UNKNOWN, observedAtMs: BigInt(Date.now()) });
+    world.reply.set('power-off', () => ({ result: toBinary(site.BmcPowerResultSchema, unknown) }));
+    workers = await runMetalWorkers(temporal, world);
+    const run = await startRun(temporal.skipping, 'retire');
+    handles.push(run);
+    const { end, failure, remains } = await run.result();
+    assert.deepEqual([end, failure, remains, world.machine().state], ['failed', 'power-not-off', 'clean', 'available']);
+    const told = world.steps.filter(({ step, state }) => step === 'power-off' && state === 'failed').map(({ detail }) => detail);
+    assert.ok(told.length >= 2, 'as a step, and on the way back');
+    for (const detail of told) assert.match(detail, /the controller says UNKNOWN/);
   });
 
   it('inspects, and changes a password in two phases: stored, set, adopted', async () => {

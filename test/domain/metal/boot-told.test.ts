@@ -22,7 +22,7 @@ const run = (over: Partial<TellingRun> = {}): TellingRun => ({
 });
 const machine = (state: MachineState, over: Partial<BootedMachine> = {}): BootedMachine => ({
   state,
-  isBuried: false,
+  tombstone: 'none',
   hasAddress: true,
   lastRun: run(),
   isInRun: false,
@@ -111,11 +111,23 @@ describe('what boot servers have to be told behind a run', () => {
     );
   });
 
-  it('M55 a deleted machine that left no tombstone gives its addresses up where it is held; a buried one stays as it is', () => {
-    assert.equal(word(machine('deleted'), [fact({ answer: 'hold' })]), 'tell local aaaaaaaaaaaa 1');
-    assert.equal(word(machine('deleted'), []), 'settled');
-    assert.equal(word(machine('deleted', { isBuried: true }), [fact({ answer: 'hold' })]), 'settled');
-    assert.equal(word(machine('deleted', { isBuried: true }), [fact()]), 'settled');
+  it('M55 a deleted machine gives its addresses up behind a proven wipe or a lifted tombstone alone, and where it is held', () => {
+    const held = [fact({ answer: 'hold' })];
+    const deleted = (over: Partial<BootedMachine>) => machine('deleted', over);
+    const [retired, wiped, dirty] = [
+      run({ kind: 'retire' }),
+      run({ end: 'failed', remains: 'clean' }),
+      run({ end: 'failed', remains: 'dirty' }),
+    ];
+    for (const lastRun of [retired, wiped]) {
+      assert.equal(word(deleted({ lastRun }), held), 'tell local aaaaaaaaaaaa 1');
+      assert.equal(word(deleted({ lastRun }), []), 'settled');
+      assert.equal(word(deleted({ lastRun, tombstone: 'stands' }), held), 'settled');
+    }
+    for (const lastRun of [dirty, run(), null]) {
+      assert.equal(word(deleted({ lastRun }), held), 'settled', 'nothing says that its disks are clean');
+      assert.match(word(deleted({ lastRun, tombstone: 'lifted' }), held), /^tell local /);
+    }
   });
 
   it('the clean-up names the run whose entry may stand, not the last one', () => {

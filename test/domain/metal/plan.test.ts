@@ -66,7 +66,7 @@ describe('profile', () => {
     assert.ok(profileCommandKinds(withDcgm, stepsOf.provision).includes('diag.dcgm'));
   });
 
-  it('BAT-036 a profile’s own step adds what it declares, and BAT-037 nothing when it declares nothing', () => {
+  it('BAT-035 BAT-036 a profile’s own step adds what it declares, and BAT-037 nothing when it declares nothing', () => {
     const withStep = (sends?: string[]) => goodProfile({ steps: [requestStep({ sends })] });
     assert.ok(profileCommandKinds(withStep(['site.httpProxy']), stepsOf.provision).includes('site.httpProxy'));
     assert.deepEqual(profileCommandKinds(withStep(), stepsOf.provision), profileCommandKinds(goodProfile(), stepsOf.provision));

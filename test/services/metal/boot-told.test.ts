@@ -127,7 +127,7 @@ describe('what boot servers were told', function () {
     assert.deepEqual(await words('m03', now + 2 * day), ['agent-a away hold']);
   });
 
-  it('M55 a machine that was deleted lets its addresses go where no tombstone stands, or when it is lifted', async () => {
+  it('M55 a machine that was deleted lets its addresses go when its tombstone is lifted, or at once behind a proven wipe', async () => {
     const change = { actor: 'olga', reason: 'sold', now };
     const plan = await provisioned('m04');
     await tell(plan, { id: 'machine/m04/retire/x/clean-up.1', answer: site.BootAnswer.HOLD });
@@ -139,6 +139,15 @@ describe('what boot servers were told', function () {
     const [order] = await bootOrders(used.db, [{ machineId: 'm04', generation }], now);
     const said = anyUnpack(fromBinary(AnySchema, order?.payload ?? new Uint8Array()), protocolRegistry) as site.BootCleanUp;
     assert.deepEqual([said.macAddresses, said.answer], [[], site.BootAnswer.LOCAL], 'its addresses may be another machine’s by now');
+
+    await availableMachine(used.db, 'm08', { macAddresses: [macOf('m08')] });
+    const wiped = await planRun(used.db, runOf('m08', 'provision'));
+    await tell(wiped, { id: commandIdOf(wiped, 'clean-up.1'), answer: site.BootAnswer.HOLD });
+    await finishRun(used.db, { runId: wiped.runId, end: 'failed', ...end });
+    await used.db.query({ text: `update metal_runs set remains = 'clean' where id = $1` }, [wiped.runId]);
+    assert.deepEqual(await words('m08'), [], 'it is held, and has no system');
+    await deleteMachine(used.db, { machineId: 'm08', ...change });
+    assert.deepEqual(await words('m08'), ['agent-a tell local']);
   });
 
   it('an agent that has another identity than the one it was told under is told again', async () => {
