@@ -6,36 +6,8 @@ import { identityProblem, type MachineFacts, machineProblems } from '../../domai
 import { accessProblems, credentialProblem, hostCredentialFile } from '../../domain/enrolment/order.ts';
 import { type EnrolmentState, enrolmentMoves, enrolmentStates, isOver } from '../../domain/enrolment/states.ts';
 
-const ed25519 = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ6kQ2q3cQ2bqzGm3s1cN0o3s9m0V8k4y1n0m2b3c4d5 root@web-7';
-
 describe('host keys as operators give them', () => {
-  it('XC-034 one form for one key: SHA256 and 43 characters, or the line of the key', () => {
-    const digest = Buffer.alloc(32, 7).toString('base64').replace('=', '');
-    assert.deepEqual(readHostKeyText(`SHA256:${digest}`), { kind: 'fingerprint', fingerprint: `SHA256:${digest}` });
-    assert.deepEqual(readHostKeyText(`SHA256:${digest}=`), { kind: 'fingerprint', fingerprint: `SHA256:${digest}` });
-    const line = readHostKeyText(ed25519);
-    assert.deepEqual([line.kind, line.kind === 'key' && line.type], ['key', 'ssh-ed25519']);
-  });
-
-  for (const [text, why] of [
-    ['MD5:16:27:ac:a5:76:28:2d:36:63:1b:56:4d:eb:df:a6:48', /MD5 fingerprint/],
-    ['16:27:ac:a5:76:28:2d:36:63:1b:56:4d:eb:df:a6:48', /MD5 fingerprint/],
-    ['SHA1:2jmj7l5rSw0yVb/vlWAYkK/YBwk', /SHA-1 fingerprint/],
-    [`SHA256:${'A'.repeat(43)} root@web-7`, /43 characters/],
-    [`SHA256:${'A'.repeat(42)}B`, /43 characters/],
-    [`SHA256:${'A'.repeat(42)}`, /43 characters/],
-    [`sha256:${'A'.repeat(43)}`, /43 characters/],
-    [ed25519.replace('ssh-ed25519 ', 'ssh-rsa '), /the line says ssh-rsa, and its key is "ssh-ed25519"/],
-    ['ssh-dss AAAAB3NzaC1kc3MAAACBAJ', /neither SHA256/],
-    ['', /neither SHA256/],
-  ] as const)
-    it(`enrolment 41 ${JSON.stringify(text.slice(0, 40))} names no key, and it is said why`, () => {
-      const read = readHostKeyText(text);
-      assert.equal(read.kind, 'refused');
-      if (read.kind === 'refused') assert.match(read.why, why);
-    });
-
-  it('XC-034 any other text is refused, and none is taken for two keys', () => {
+  it('XC-034 one text names one key: whatever stands before or behind it is refused', () => {
     fc.assert(
       fc.property(fc.uint8Array({ minLength: 32, maxLength: 32 }), fc.string({ minLength: 1, maxLength: 3 }), (digest, junk) => {
         const text = `SHA256:${Buffer.from(digest).toString('base64').replace('=', '')}`;

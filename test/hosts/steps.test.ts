@@ -3,6 +3,7 @@
  * file, a real database. There is no control plane behind the gateway that the pins name, or one that lies.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
@@ -109,6 +110,19 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     assert.match((await hosts().tidy(id)).detail, /what was prepared on the machine is removed; its daemon is stopped/);
     assert.deepEqual(machine.told(), ['disable --now bcd.service']);
     assert.equal(everything().includes('enrolment.json'), false);
+  });
+
+  it('what an enrolment left armed, whose machine could not be reached behind its end, is not in the way of the next', async () => {
+    const [left, next] = [await order({ nodeId: 'web-70' }), 'web-71'];
+    await hosts().prepare(left);
+    const { program: path, dataDir } = machine.layout;
+    execFileSync(path, ['enrol', 'arm', '--id', left, '--within', '600', '--data-dir', dataDir]);
+    const id = await order({ nodeId: next });
+    await assert.rejects(hosts().prepare(id), /bcd enrol prepare, on the machine: .*armed/, 'while the other one is under way');
+    await endEnrolment(used.db, { id: left, as: 'fail', reason: 'the machine was off', now: Date.now() });
+    assert.match((await hosts().prepare(id)).csrSha256, /^[0-9a-f]{64}$/);
+    await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+    await hosts().tidy(id);
   });
 
   it('XC-035 XC-048 says everything that stands in the way at once, and touches nothing', async () => {

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { HostsPort } from '../../activities/host-ports.ts';
 import { identityProblem, machineProblems } from '../../domain/enrolment/machine.ts';
 import { isOver } from '../../domain/enrolment/states.ts';
-import { ControlError } from '../../domain/errors.ts';
+import { ControlError, codeOf } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import type { Database } from '../../drizzle/client.ts';
 import { databaseNow } from '../../drizzle/queries/clock.ts';
@@ -185,8 +185,26 @@ const prepared = z.object({
 });
 const checked = z.object({ healthy: z.literal(true), clockOffMs: z.number() });
 
+const shown = z.object({ enrolment: z.object({ id: z.string() }).nullable() });
+
+/** What an earlier enrolment left, where the machine could not be reached behind its end, is in nobody's way. */
+async function clearLeftovers(host: OnHost, options: HostsOptions): Promise<void> {
+  const { program, dataDir } = options.layout;
+  const output = await host.sh(words(program, 'enrol', 'show', '--data-dir', dataDir, '--json'));
+  const { enrolment } = bcdAnswer(output, shown, 'bcd enrol show');
+  if (enrolment === null || enrolment.id === host.enrolment.id) return;
+  const before = await getEnrolment(options.db, enrolment.id).catch((error: unknown) => {
+    if (codeOf(error) === 'NOT_FOUND') return undefined;
+    throw error;
+  });
+  // One that is not ours, or is under way, is not ours to throw away: bcd says what is in the way.
+  if (before === undefined || !isOver(before.state)) return;
+  await bcd({ ...host, enrolment: before }, options, { step: 'abandon', flags: [], answer: z.unknown() });
+}
+
 async function prepare(host: OnHost, options: HostsOptions): Promise<z.infer<typeof prepared>> {
   const { enrolment } = host;
+  await clearLeftovers(host, options);
   const flags = ['--role', enrolment.role, '--pins', pinsPath(enrolment, options.layout)];
   const answer = await bcd(host, options, { step: 'prepare', flags, answer: prepared });
   const problem = identityProblem(enrolment.kind, enrolment.nodeId, answer);
