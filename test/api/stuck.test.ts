@@ -1,6 +1,6 @@
 /** The words of the stuck list, from facts to help. */
 import assert from 'node:assert/strict';
-import { stuckApproverSet, stuckBatch, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
+import { stuckApproverSet, stuckBatch, stuckBoots, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
 import { now } from './support.ts';
 
 const quiet: WorkflowFacts = {
@@ -125,5 +125,19 @@ describe('a batch that no workflow watches', () => {
     );
     assert.match(failed.help, /^bc-reconcile-batches starts one within a minute; if it fails again: better-compute batch show b-1,/);
     assert.match(stuckBatch({ ...gone, ended: null }).waitsFor, /none was started/);
+  });
+});
+
+describe('a boot server that says what its machines no longer are', () => {
+  it('M6 is named with what its agent answered, and how many machines it concerns', () => {
+    const untold = { agentId: 'agent-b', connected: true, machineIds: ['m3', 'm4'], machines: 7, failed: 5, error: 'the disk is full' };
+    assert.deepEqual(stuckBoots(untold), {
+      kind: 'node',
+      subject: 'agent-b',
+      since: null,
+      waitsFor: 'its boot server to be told what became of 7 machine(s) (m3, m4): 5 attempt(s) failed: the disk is full',
+      help: 'read the log of bcd on agent-b; until then, turn off what must not start its disk',
+    });
+    assert.match(stuckBoots({ ...untold, error: '' }).waitsFor, /: 5 attempt\(s\) failed$/);
   });
 });
