@@ -38,7 +38,7 @@ export function wholeAnswer(
     let headers: Record<string, string> = {};
     const settle = (): void => {
       clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
+      forget();
     };
     const giveUp = (why: Error): void => {
       settle();
@@ -47,8 +47,8 @@ export function wholeAnswer(
     };
     const onAbort = (): void => giveUp(signal.reason as Error);
     const timer = setTimeout(() => giveUp(new DOMException('no whole answer in time', 'TimeoutError')), withinMs);
+    const forget = whenAborted(signal, onAbort);
     if (signal.aborted) return onAbort();
-    signal.addEventListener('abort', onAbort, { once: true });
     dispatcher.dispatch(request, {
       onRequestStart: (controller) => void (under = controller),
       // Also of informational ones, which the last one replaces.
@@ -71,6 +71,20 @@ export function wholeAnswer(
       },
     });
   });
+}
+
+/** Who waits on a signal. One listener for all requests of a command: to add and remove one costs more than the request's own handlers. */
+const waiting = new WeakMap<AbortSignal, Set<() => void>>();
+
+/** @returns how to forget it */
+function whenAborted(signal: AbortSignal, act: () => void): () => void {
+  const acts = waiting.get(signal) ?? new Set();
+  if (!waiting.has(signal)) {
+    waiting.set(signal, acts);
+    signal.addEventListener('abort', () => acts.forEach((one) => void one()), { once: true });
+  }
+  acts.add(act);
+  return () => void acts.delete(act);
 }
 
 function firstOfEach(fields: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
