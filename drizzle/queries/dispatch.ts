@@ -236,22 +236,27 @@ async function namedByPosition(db: Executor, rejects: readonly CommandRejectRow[
 }
 
 /**
- * Everything that the sessions of a gateway said in one moment, in one transaction. Its rows are locked first, all logs and
- * then all commands, each in the order of their ids: three statements that lock one after another would meet an enqueue over
- * many nodes in a ring.
+ * Everything that the sessions of a gateway said in one moment, in one transaction. Where they said things of more than one sort, its rows
+ * are locked first, all logs and then all commands, each in the order of their ids: statements that lock one after another would
+ * meet an enqueue over many nodes in a ring. One alone locks in that order by itself, and acks alone are one statement.
  */
-export function recordBatch(db: Database, { acks, rejects, results }: SessionWrites, now: number): Promise<RecordedWrites> {
+export async function recordBatch(db: Database, { acks, rejects, results }: SessionWrites, now: number): Promise<RecordedWrites> {
+  const sorts = [acks, rejects, results].filter(({ length }) => length > 0).length;
+  if (sorts === 1 && acks.length > 0) return { acks: await recordAcks(db, acks, now), rejects: nothing, results: nothing };
   return db.transaction(async (tx) => {
     const named = await namedByPosition(tx, rejects);
-    const all = [...acks, ...named, ...results];
-    await tx.query(lockQueues, [[...new Set(all.map((row) => row.nodeId))]]);
-    await tx.query(lockCommands, [[...new Set(all.map((row) => row.commandId))]]);
+    if (sorts > 1) await lockAll(tx, [...acks, ...named, ...results]);
     return {
       acks: await recordAcks(tx, acks, now),
       rejects: await storeRejects(tx, named, now),
       results: await storeResults(tx, results, now),
     };
   });
+}
+
+async function lockAll(tx: Executor, rows: readonly FromSession[]): Promise<void> {
+  await tx.query(lockQueues, [[...new Set(rows.map((row) => row.nodeId))]]);
+  await tx.query(lockCommands, [[...new Set(rows.map((row) => row.commandId))]]);
 }
 
 /**

@@ -215,7 +215,17 @@ describe('the way back from a node', () => {
       const shuffled = rows.toReversed().map(({ id }) => ({ id, signature: Buffer.from('s'), signerRoot: under, signerNotAfter: t0 }));
       await replaceSignatures(used.db, shuffled);
     };
-    const work = batches.flatMap((batch, turn) => [
+    // What was said of one sort, alone in its batch, locks nothing beforehand.
+    const apart = batches.flatMap(({ acks, results }, turn) => {
+      const alone = { acks: [], rejects: [], results: [] };
+      return turn % 3 === 0
+        ? [{ acks, rejects: [], results }]
+        : [
+            { ...alone, acks: acks.toReversed() },
+            { ...alone, results: results.toReversed() },
+          ];
+    });
+    const work = apart.flatMap((batch, turn) => [
       recordBatch(used.db, batch, t0),
       enqueue(turn % 2 === 0 ? nodes.toReversed() : nodes),
       ...(turn % 4 === 0 ? [resign()] : []),
