@@ -13,9 +13,9 @@ interface Waiting {
 }
 
 /**
- * A signer over a P-256 private key in this process. What is asked for in one turn is signed together: a few at once and here, many
- * on the thread pool, so that a mass of certificates keeps every core busy while this thread writes the next ones. INVALID_INPUT
- * for any other key.
+ * A signer over a P-256 private key in this process. Of what is asked for in one turn, a few are signed together and here; with the first
+ * beyond them all go to the thread pool, each as it is asked for, so that a mass of certificates keeps every core busy while this
+ * thread writes the next ones. INVALID_INPUT for any other key.
  */
 export const signerFromPrivateKey = (key: KeyObject): Signer => {
   if (key.type !== 'private')
@@ -24,20 +24,24 @@ export const signerFromPrivateKey = (key: KeyObject): Signer => {
     });
   const spki = spkiOf(key);
   const options = { key, dsaEncoding: 'ieee-p1363' } as const;
+  const signOnPool = ({ input, resolve, reject }: Waiting): void =>
+    sign('sha256', input, options, (error, signature) => (error === null ? resolve(signature) : reject(error)));
+  let asked = 0;
   let waiting: Waiting[] = [];
-  const flush = (): void => {
-    const turn = waiting;
+  const endTurn = (): void => {
+    const few = waiting;
     waiting = [];
-    if (turn.length <= aloneUpTo) for (const { input, resolve } of turn) resolve(sign('sha256', input, options));
-    else
-      for (const one of turn)
-        sign('sha256', one.input, options, (error, signature) => (error === null ? one.resolve(signature) : one.reject(error)));
+    asked = 0;
+    for (const { input, resolve } of few) resolve(sign('sha256', input, options));
+  };
+  const ask = (one: Waiting): void => {
+    asked += 1;
+    if (asked === 1) queueMicrotask(endTurn);
+    if (asked <= aloneUpTo) waiting.push(one);
+    else for (const next of [...waiting.splice(0), one]) signOnPool(next);
   };
   return Object.freeze({
     spki,
-    sign: (input: Uint8Array): Promise<Uint8Array> =>
-      new Promise((resolve, reject) => {
-        if (waiting.push({ input, resolve, reject }) === 1) queueMicrotask(flush);
-      }),
+    sign: (input: Uint8Array): Promise<Uint8Array> => new Promise((resolve, reject) => ask({ input, resolve, reject })),
   });
 };
