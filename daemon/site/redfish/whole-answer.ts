@@ -81,7 +81,10 @@ function whenAborted(signal: AbortSignal, act: () => void): () => void {
   const acts = waiting.get(signal) ?? new Set();
   if (!waiting.has(signal)) {
     waiting.set(signal, acts);
-    signal.addEventListener('abort', () => acts.forEach((one) => void one()), { once: true });
+    const actAll = (): void => {
+      for (const one of acts) one();
+    };
+    signal.addEventListener('abort', actAll, { once: true });
   }
   acts.add(act);
   return () => void acts.delete(act);
