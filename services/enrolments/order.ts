@@ -53,7 +53,10 @@ export async function orderEnrolment(db: Database, order: EnrolmentOrder, option
     const drafted = await draft(tx, order, options);
     await insertRow(tx, { ...drafted, id, createdBy: actor, reason, createdAt: now });
     const { nodeId, kind, address, port, login, hostKey, credential, baseGeneration } = drafted;
-    const details = { enrolment: id, kind, address, port, login, hostKey, credential, baseGeneration, reason };
+    // A machine that was installed anew is trusted again by an operator who says its key: the trail has the one before beside it.
+    const former = (await lastCompletedEnrolment(tx, nodeId))?.hostKey;
+    const instead = former === undefined || former === hostKey ? {} : { hostKeyBefore: former };
+    const details = { enrolment: id, kind, address, port, login, hostKey, ...instead, credential, baseGeneration, reason };
     await appendAudit(tx, { key: `enrolment/${id}/order`, actor, action: 'node.enrolment-ordered', subject: nodeId, details }, now);
     return getEnrolment(tx, id);
   });

@@ -11,13 +11,13 @@ import { inspect } from 'node:util';
 import { encodePinsFile } from '../../pki/enroll/index.ts';
 import { spkiPin } from '../../pki/x509/index.ts';
 import { bundledDaemon } from '../../scripts/bcd.mjs';
-import { type EnrolmentOrder, endEnrolment, getEnrolment, orderEnrolment } from '../../services/enrolments/index.ts';
+import { type EnrolmentOrder, endEnrolment, getEnrolment, mintEnrolment, orderEnrolment } from '../../services/enrolments/index.ts';
 import { createHosts, type HostsOptions } from '../../workers/hosts/hosts.ts';
 import { type BroughtProgram, readProgram } from '../../workers/hosts/program.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { makeSshKey, sshdIsMissing } from '../harness/sshd.ts';
-import { addNode, refused, testBundle, trustDomain } from '../services/support.ts';
+import { addNode, randomBytes, refused, testBundle, trustDomain } from '../services/support.ts';
 import { type SshMachine, startSshMachine } from './machine.ts';
 
 const why = sshdIsMissing ?? (process.getuid?.() === 0 ? null : 'logins of sshd need root');
@@ -142,9 +142,37 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     await assert.rejects(hosts().reach(again), refused('INVALID_STATE', /it has an identity already: enrol it again/, 'machine-unfit'));
   });
 
-  it('XC-034 the credential of one machine is not sent to another one that took its address', async () => {
-    const id = await order({ nodeId: 'web-9', hostKey: `SHA256:${'B'.repeat(42)}A` });
-    await assert.rejects(hosts().reach(id), refused('PERMISSION_DENIED', /is not the expected machine/, 'ssh-hostkey-mismatch'));
+  it('XC-034 M69 M71 M72 a known machine that shows another host key is told nothing, and stays known by its own until a person says the new one', async () => {
+    await addNode(used.db, 'web-9');
+    const known = `SHA256:${'B'.repeat(42)}A`;
+    const before = await order({ nodeId: 'web-9', kind: 'reenrol', hostKey: known });
+    await mintEnrolment(used.db, { id: before, csrSha256: randomBytes(32), now: Date.now() });
+    await used.db.query({ text: `update enrolments set state = 'completed', ended_at = now() where id = $1` }, [before]);
+
+    const told = { trustDomain, actor: 'olga', reason: 'yearly', now: Date.now() };
+    const { id, hostKey } = await orderEnrolment(used.db, { kind: 'reenrol', nodeId: 'web-9' }, told);
+    assert.equal(hostKey, known);
+    const refusal: unknown = await hosts()
+      .reach(id)
+      .catch((error: unknown) => error);
+    refused('PERMISSION_DENIED', /is not the expected machine: it shows ssh-ed25519 SHA256:/, 'ssh-hostkey-mismatch')(refusal);
+    await endEnrolment(used.db, { id, as: 'fail', reason: String(refusal), now: Date.now() });
+
+    // Known by its own still: what failed taught nobody anything.
+    const again = await orderEnrolment(used.db, { kind: 'reenrol', nodeId: 'web-9' }, told);
+    assert.equal(again.hostKey, known);
+    await endEnrolment(used.db, { id: again.id, as: 'cancel', reason: 'over', now: Date.now() });
+    const anew = { kind: 'reenrol' as const, nodeId: 'web-9', hostKey: machine.hostKey };
+    const rebuilt = await orderEnrolment(used.db, anew, { ...told, reason: 'rebuilt, ticket 44' });
+    assert.equal(rebuilt.hostKey, machine.hostKey);
+
+    const trail = await used.db.query<{ details: Record<string, string> }>({
+      text: `select details from audit_events where subject = 'web-9' order by seq`,
+    });
+    const alarm = trail.find(({ details }) => details['enrolment'] === id && details['reason']?.includes('is not the expected machine'));
+    for (const key of [machine.hostKey, known]) assert.ok(alarm?.details['reason']?.includes(key), 'both keys stand in the trail');
+    const { hostKeyBefore, reason } = trail.at(-1)?.details ?? {};
+    assert.deepEqual([hostKeyBefore, reason], [known, 'rebuilt, ticket 44']);
   });
 
   it('enrolment 47 a password stands in no row, no trail and no error', async () => {
