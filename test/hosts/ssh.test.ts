@@ -1,5 +1,6 @@
 /** XC-034 and what a hostile machine can do to the one who dials it: against Debian's sshd, and against servers that lie. */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server as NetServer } from 'node:net';
 import { join } from 'node:path';
@@ -178,6 +179,50 @@ describe('SSH to machines that lie', function () {
     });
     await assert.rejects(dial(await portOf(two)), refused('UNAUTHENTICATED', /does not take the credential/, 'ssh-auth'));
     assert.deepEqual(answers, [['correct horse'], []]);
+  });
+
+  it('a lost connection and a server that runs nothing are waited for; a credential that does not open is refused, and dials nobody', async () => {
+    const fickle = new ssh2.Server({ hostKeys: [readFileSync(hostKey)] }, (client) => {
+      const running = (accept: () => ssh2.Session): void =>
+        void accept().on('exec', (take, refuse, { command }) => {
+          if (command === 'nothing') return refuse();
+          take().write('so far');
+          setImmediate(() => client.end());
+        });
+      client
+        .on('error', () => undefined)
+        .on('authentication', (context) => context.accept())
+        .on('session', running);
+    });
+    const port = await portOf(fickle);
+    const connection = await dial(port);
+    await assert.rejects(connection.run('nothing'), refused('UNAVAILABLE', /it runs no command for this login/, 'host-unreachable'));
+    await assert.rejects(connection.run('long'), refused('UNAVAILABLE', /the connection was lost/, 'host-unreachable'));
+    let dialled = 0;
+    const counting = createServer((socket) => {
+      dialled += 1;
+      socket.destroy();
+    });
+    const path = makeSshKey(folder, 'locked');
+    execFileSync('ssh-keygen', ['-q', '-p', '-P', '', '-N', 'geheim', '-f', path]);
+    const locked = { kind: 'key', privateKey: readFileSync(path) } as const;
+    await assert.rejects(
+      dial(await portOf(counting), { credential: locked }),
+      refused('INVALID_CONFIG', /is no private key that can be read; one with a passphrase/, 'host-credential'),
+    );
+    assert.equal(dialled, 0);
+  });
+
+  it('a machine’s last words are not taken for what went wrong here', async () => {
+    const talker = new ssh2.Server({ hostKeys: [readFileSync(hostKey)] }, (client) => {
+      client
+        .on('error', () => undefined)
+        .on('authentication', () => {
+          const { _protocol: protocol } = client as unknown as { _protocol: { disconnect(reason: number): void } };
+          protocol.disconnect(2);
+        });
+    });
+    await assert.rejects(dial(await portOf(talker)), refused('UNAVAILABLE', /it ended the connection/, 'host-unreachable'));
   });
 
   it('what is no SSH, and what never ends its greeting, is a typed error within time', async () => {

@@ -29,13 +29,13 @@ export function factsOf({ stdout }: HostOutput): MachineFacts {
   };
 }
 
-/** @throws INVALID_STATE (host-step) with what the machine said */
-export function assertDone(output: HostOutput, what: string): void {
-  if (output.code === 0) return;
-  const said = word(output.stderr) || word(output.stdout) || 'nothing was said';
-  throw new ControlError('INVALID_STATE', `${what} failed on the machine (exit code ${output.code ?? 'none'}): ${said}`, {
-    details: { reason: 'host-step', step: what },
-  });
+/** @throws INVALID_STATE (host-step) with what the machine said; UNAVAILABLE for what a signal ended there, as a restart of the machine does */
+export function assertDone({ code, stdout, stderr }: HostOutput, what: string): void {
+  if (code === 0) return;
+  const said = word(stderr) || word(stdout) || 'nothing was said';
+  const details = { reason: 'host-step', step: what };
+  if (code === null) throw new ControlError('UNAVAILABLE', `${what} was ended on the machine: ${said}`, { details });
+  throw new ControlError('INVALID_STATE', `${what} failed on the machine (exit code ${code}): ${said}`, { details });
 }
 
 const refusal = z.object({ error: z.object({ code: z.string().max(64), message: z.string(), details: z.unknown().optional() }) });

@@ -116,7 +116,7 @@ function dialOnce({ access, hostKey, credential, withinMs = 20 * second, kinds, 
     ...authentication(credential),
   };
   return new Promise((resolve, reject) => {
-    client
+    const dialled = client
       .once('ready', () => resolve({ run: (command, input) => run({ client, access }, command, input), close: () => client.destroy() }))
       .on('keyboard-interactive', (...asked) => {
         const [, , , prompts, finish] = asked;
@@ -127,10 +127,22 @@ function dialOnce({ access, hostKey, credential, withinMs = 20 * second, kinds, 
         client.destroy();
         reject(toHostError(access, error));
       })
-      .once('close', () => reject(unreachable(access, 'the connection was closed before it was open')))
-      .connect(config);
+      .once('close', () => reject(unreachable(access, 'the connection was closed before it was open')));
+    try {
+      dialled.connect(config);
+    } catch (error) {
+      reject(notDialled(error));
+    }
   });
 }
+
+/** Before anything is dialled the credential is read; what the library says of it can name its form, and is not passed on. */
+const notDialled = (error: unknown): unknown =>
+  error instanceof Error && error.message.includes('privateKey')
+    ? new ControlError('INVALID_CONFIG', 'the credential is no private key that can be read; one with a passphrase cannot be used', {
+        details: { reason: 'host-credential' },
+      })
+    : error;
 
 /** The methods of the credential, and no other: not even the question which ones there are. */
 const authentication = (credential: HostCredential): Partial<ConnectConfig> =>
@@ -150,11 +162,8 @@ function toHostError(access: HostAccess, error: Error & Partial<ClientErrorExten
       details: { reason: 'ssh-handshake' },
       cause: error,
     });
-  if (/parse privateKey|private key/i.test(error.message))
-    return new ControlError('INVALID_CONFIG', 'the credential is no private key that can be read; one with a passphrase cannot be used', {
-      details: { reason: 'host-credential' },
-    });
-  return unreachable(access, typeof error.code === 'string' ? error.code : 'no answer in time', error);
+  if (error.level === 'client-timeout') return unreachable(access, 'no answer in time', error);
+  return unreachable(access, typeof error.code === 'string' ? error.code : 'it ended the connection', error);
 }
 
 const unreachable = (access: HostAccess, why: string, cause?: unknown): ControlError =>
@@ -170,14 +179,22 @@ interface Connected {
 
 function run({ client, access }: Connected, command: string, { stdin, withinMs = 60 * second }: RunInput = {}): Promise<HostOutput> {
   return new Promise((resolve, reject) => {
-    const lost = (): void => reject(unreachable(access, 'the connection was lost'));
+    const fail = (why: string): void => {
+      over();
+      reject(unreachable(access, why));
+    };
+    const lost = (): void => fail('the connection was lost');
     const timer = setTimeout(() => {
+      fail(`a step took longer than ${withinMs / second} s`);
       client.destroy();
-      reject(unreachable(access, `a step took longer than ${withinMs / second} s`));
     }, withinMs);
+    const over = (): void => {
+      clearTimeout(timer);
+      client.off('close', lost);
+    };
     client.once('close', lost);
     client.exec(command, (error, channel) => {
-      if (error !== undefined) return lost();
+      if (error !== undefined) return fail('it runs no command for this login');
       const out = new Bounded();
       const err = new Bounded();
       let code: number | null = null;
@@ -189,8 +206,7 @@ function run({ client, access }: Connected, command: string, { stdin, withinMs =
         code = status;
       });
       channel.on('close', () => {
-        clearTimeout(timer);
-        client.off('close', lost);
+        over();
         resolve({ code, stdout: out.text(), stderr: err.text() });
       });
       channel.end(stdin === undefined ? undefined : Buffer.from(stdin));
