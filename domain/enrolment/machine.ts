@@ -44,10 +44,16 @@ const nodeMajor = (version: string): number => Number(/^v(\d{1,4})\./.exec(versi
 
 /** A node that serves is not upgraded by the way: that has its own workflow and its own signatures. */
 function programProblem(kind: EnrolmentKind, { sha256, version }: MachineFacts, release: ReleaseProgram | null): string[] {
-  if (release === null) return sha256 === '' ? ['it has no bcd, and the hosts worker has none to bring (BETTER_COMPUTE_HOST_BCD)'] : [];
+  if (release === null) return programless(kind, sha256);
   if (kind === 'enrol' || sha256 === release.sha256) return [];
   if (sha256 === '') return ['it has no bcd: it was not enrolled before, or its program was removed'];
   return [`it runs bcd ${shown(version)}, not this release (${release.version}): upgrade it first (daemon upgrade)`];
+}
+
+/** A worker without a program cannot tell which release a node runs. */
+function programless(kind: EnrolmentKind, sha256: string): string[] {
+  if (kind === 'reenrol') return ['the hosts worker has no bcd to compare its own with (BETTER_COMPUTE_HOST_BCD)'];
+  return sha256 === '' ? ['it has no bcd, and the hosts worker has none to bring (BETTER_COMPUTE_HOST_BCD)'] : [];
 }
 
 /** Of the identity that serves there now. */

@@ -71,6 +71,8 @@ describe('what a machine must be', () => {
     );
     assert.match(String(machineProblems('reenrol', { ...older, sha256: '' }, release)), /it has no bcd/);
     assert.deepEqual(machineProblems('enrol', older, release), []);
+    assert.match(String(machineProblems('reenrol', good, null)), /has no bcd to compare its own with/);
+    assert.deepEqual(machineProblems('enrol', good, null), [], 'it was there before');
   });
 
   it('another node’s machine becomes nobody else’s', () => {

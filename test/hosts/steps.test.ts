@@ -3,7 +3,8 @@
  * file, a real database. There is no control plane behind the gateway that the pins name, or one that lies.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
@@ -14,6 +15,7 @@ import { bundledDaemon } from '../../scripts/bcd.mjs';
 import { type EnrolmentOrder, endEnrolment, getEnrolment, mintEnrolment, orderEnrolment } from '../../services/enrolments/index.ts';
 import { createHosts, type HostsOptions } from '../../workers/hosts/hosts.ts';
 import { type BroughtProgram, readProgram } from '../../workers/hosts/program.ts';
+import { putScript, shellCommand } from '../../workers/hosts/shell.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { makeSshKey, sshdIsMissing } from '../harness/sshd.ts';
@@ -21,6 +23,24 @@ import { addNode, randomBytes, refused, testBundle, trustDomain } from '../servi
 import { type SshMachine, startSshMachine } from './machine.ts';
 
 const why = sshdIsMissing ?? (process.getuid?.() === 0 ? null : 'logins of sshd need root');
+
+describe('a file that is put on a machine', () => {
+  after(removeScratchFolders);
+
+  it('XC-039 takes its place whole or not at all: what a lost connection cut off leaves what was there', () => {
+    const path = join(scratchFolder(), 'etc', 'pins.json');
+    const put = (input: string): number | null => spawnSync('sh', ['-c', shellCommand(script, { becomeRoot: false })], { input }).status;
+    const sha256 = createHash('sha256').update('whole').digest('hex');
+    const script = putScript({ path, mode: '0644', sha256 });
+    assert.notEqual(put(''), 0);
+    assert.equal(existsSync(path), false);
+    assert.equal(put('whole'), 0);
+    assert.notEqual(put('who'), 0);
+    assert.equal(readFileSync(path, 'utf8'), 'whole');
+    assert.equal(statSync(path).mode & 0o777, 0o644);
+    assert.deepEqual(readdirSync(join(path, '..')), ['pins.json'], 'nothing is left beside it');
+  });
+});
 
 describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`, function () {
   this.timeout(120_000);
@@ -123,6 +143,52 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     assert.match((await hosts().prepare(id)).csrSha256, /^[0-9a-f]{64}$/);
     await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
     await hosts().tidy(id);
+  });
+
+  it('one whose file does not read back, as a loss of power leaves it, is in nobody’s way either', async () => {
+    const id = await order({ nodeId: 'web-72' });
+    const path = join(machine.layout.dataDir, 'enrolment.json');
+    writeFileSync(path, '{"format":"better-comp', { mode: 0o600 });
+    assert.match((await hosts().prepare(id)).csrSha256, /^[0-9a-f]{64}$/);
+    assert.match(readFileSync(path, 'utf8'), new RegExp(id));
+    await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+    await hosts().tidy(id);
+  });
+
+  describe('a machine whose bcd answers as it likes', () => {
+    /** @param prepared what it says of the key that it made */
+    const lying = (prepared: object) => {
+      const path = join(scratchFolder(), 'bcd');
+      const said = JSON.stringify({ csrSha256: 'a'.repeat(64), nodeId: null, generation: null, ...prepared });
+      const answers = `show) echo '{"enrolment":null}';; prepare) echo '${said}';; check) echo '{"healthy":true,"clockOffMs":0}';; *) echo '{"removed":false}';;`;
+      writeFileSync(path, `#!/bin/sh\ncase "$2" in ${answers} esac\n`, { mode: 0o755 });
+      return hosts({ program: null, layout: { ...machine.layout, program: path, dataDir: join(path, '..', 'data') } });
+    };
+    const cases: readonly [string, object, ReturnType<typeof refused>][] = [
+      ['another node', { nodeId: 'db-1' }, refused('INVALID_STATE', /the machine is node "db-1" already/, 'other-node')],
+      [
+        'what turns a terminal around',
+        { nodeId: 'a\u009b2J\u202e' },
+        refused('INVALID_RESPONSE', /answered something else/, 'host-answer'),
+      ],
+      ['no digest', { csrSha256: 'A'.repeat(64) }, refused('INVALID_RESPONSE', /answered something else/, 'host-answer')],
+    ];
+    for (const [is, said, refusal] of cases) {
+      it(`XC-041 has nothing minted by naming ${is}`, async () => {
+        const id = await order({ nodeId: 'web-73' });
+        await assert.rejects(lying(said).mint(id), refusal);
+        assert.equal((await getEnrolment(used.db, id)).state, 'open');
+        await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+      });
+    }
+
+    it('XC-038 and by another key, once one was minted, neither', async () => {
+      const id = await order({ nodeId: 'web-74' });
+      await lying({}).mint(id);
+      await lying({}).mint(id);
+      await assert.rejects(lying({ csrSha256: 'b'.repeat(64) }).mint(id), refused('CONFLICT', /minted for another key/, 'other-key'));
+      await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+    });
   });
 
   it('XC-035 XC-048 says everything that stands in the way at once, and touches nothing', async () => {

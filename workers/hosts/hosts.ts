@@ -2,10 +2,13 @@
  * The steps of an enrolment on a machine (XC-039 to XC-044), over connections that each compare the host key first. The row that an operator's order
  * made says whom to dial and with what; a step that is not the row's turn is refused. The private half of the machine's key stays there.
  */
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { HostsPort } from '../../activities/host-ports.ts';
+import { isNodeId } from '../../domain/commands/ids.ts';
+import { isEnrolmentId } from '../../domain/enrolment/evidence.ts';
 import { identityProblem, machineProblems } from '../../domain/enrolment/machine.ts';
-import { isOver } from '../../domain/enrolment/states.ts';
+import { completesWithinMs, isOver } from '../../domain/enrolment/states.ts';
 import { ControlError, codeOf } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
 import type { Database } from '../../drizzle/client.ts';
@@ -16,7 +19,7 @@ import { assertDone, bcdAnswer, factsOf } from './answers.ts';
 import { readHostCredential } from './credential.ts';
 import type { HostLayout } from './layout.ts';
 import type { BroughtProgram } from './program.ts';
-import { lookScript, putProgramScript, putScript, shellCommand, words } from './shell.ts';
+import { lookScript, putScript, shellCommand, words } from './shell.ts';
 import { dialHost, type HostConnection, type HostOutput, type RunInput } from './ssh.ts';
 
 export interface HostsOptions {
@@ -57,7 +60,8 @@ export function createHosts(options: HostsOptions): HostsPort {
         const there = program === null || facts.sha256 === program.sha256;
         if (!there) {
           const input = { stdin: program.content, withinMs: uploadWithinMs };
-          assertDone(await host.sh(putProgramScript(layout.program, program.sha256), input), 'the upload of bcd');
+          const script = putScript({ path: layout.program, mode: '0755', sha256: program.sha256 });
+          assertDone(await host.sh(script, input), 'the upload of bcd');
         }
         await putFiles(host, options);
         return { program: there ? ('present' as const) : ('uploaded' as const) };
@@ -87,7 +91,9 @@ export function createHosts(options: HostsOptions): HostsPort {
         if (enrolment.state === 'completed') return;
         const left = Math.floor(((enrolment.deadline ?? 0) - (await databaseNow(db))) / second);
         if (left <= 0) throw over({ ...enrolment, state: 'failed', endReason: 'its time is over' });
-        await bcd(host, options, { step: 'arm', flags: ['--within', String(left)], answer: z.unknown() });
+        // The database's clock may be another one than at the mint; no machine takes more than it may.
+        const within = Math.min(left, completesWithinMs / second);
+        await bcd(host, options, { step: 'arm', flags: ['--within', String(within)], answer: z.unknown() });
         const script = ['daemon-reload', `enable ${unitName}`, `restart ${unitName}`].map((words) => `systemctl ${words}`).join('\n');
         assertDone(await sh(script), 'the restart of bcd');
       }),
@@ -166,8 +172,11 @@ const pinsPath = ({ kind }: Enrolment, { configDir }: HostLayout): string =>
 
 async function putFiles({ enrolment, sh }: OnHost, { layout, pins, unit }: HostsOptions): Promise<void> {
   const { text, trustDomain } = await pins();
-  const put = async (path: string, content: string): Promise<void> =>
-    assertDone(await sh(putScript(path, '0644'), { stdin: Buffer.from(content), withinMs: stepWithinMs }), `writing ${path}`);
+  const put = async (path: string, content: string): Promise<void> => {
+    const sha256 = createHash('sha256').update(content).digest('hex');
+    const input = { stdin: Buffer.from(content), withinMs: stepWithinMs };
+    assertDone(await sh(putScript({ path, mode: '0644', sha256 }), input), `writing ${path}`);
+  };
   await put(pinsPath(enrolment, layout), text);
   if (enrolment.kind === 'reenrol') return;
   const { program, dataDir, unitDir } = layout;
@@ -177,7 +186,8 @@ async function putFiles({ enrolment, sh }: OnHost, { layout, pins, unit }: Hosts
 const digest = z.string().regex(/^[0-9a-f]{64}$/);
 const prepared = z.object({
   csrSha256: digest,
-  nodeId: z.string().max(128).nullable(),
+  // It stands in errors, and those in terminals.
+  nodeId: z.string().refine(isNodeId).nullable(),
   generation: z
     .string()
     .regex(/^\d{1,20}$/)
@@ -185,13 +195,11 @@ const prepared = z.object({
 });
 const checked = z.object({ healthy: z.literal(true), clockOffMs: z.number() });
 
-const shown = z.object({ enrolment: z.object({ id: z.string() }).nullable() });
+const shown = z.object({ enrolment: z.object({ id: z.string().refine(isEnrolmentId) }).nullable() });
 
 /** What an earlier enrolment left, where the machine could not be reached behind its end, is in nobody's way. */
 async function clearLeftovers(host: OnHost, options: HostsOptions): Promise<void> {
-  const { program, dataDir } = options.layout;
-  const output = await host.sh(words(program, 'enrol', 'show', '--data-dir', dataDir, '--json'));
-  const { enrolment } = bcdAnswer(output, shown, 'bcd enrol show');
+  const enrolment = await findPrepared(host, options);
   if (enrolment === null || enrolment.id === host.enrolment.id) return;
   const before = await getEnrolment(options.db, enrolment.id).catch((error: unknown) => {
     if (codeOf(error) === 'NOT_FOUND') return undefined;
@@ -200,6 +208,17 @@ async function clearLeftovers(host: OnHost, options: HostsOptions): Promise<void
   // One that is not ours, or is under way, is not ours to throw away: bcd says what is in the way.
   if (before === undefined || !isOver(before.state)) return;
   await bcd({ ...host, enrolment: before }, options, { step: 'abandon', flags: [], answer: z.unknown() });
+}
+
+/** null also for one that does not read back: the next that is prepared takes its place. */
+async function findPrepared({ sh }: OnHost, { layout: { program, dataDir } }: HostsOptions): Promise<z.infer<typeof shown>['enrolment']> {
+  const output = await sh(words(program, 'enrol', 'show', '--data-dir', dataDir, '--json'));
+  try {
+    return bcdAnswer(output, shown, 'bcd enrol show').enrolment;
+  } catch (error) {
+    if (codeOf(error) === 'DATA_CORRUPT') return null;
+    throw error;
+  }
 }
 
 async function prepare(host: OnHost, options: HostsOptions): Promise<z.infer<typeof prepared>> {

@@ -23,23 +23,21 @@ say version "$("$program" --version 2>/dev/null || true)"
 if [ -e ${shellQuoted(`${dataDir}/identity.json`)} ]; then say joined yes; else say joined no; fi
 `;
 
-/** The content comes from standard input, and takes its place whole or not at all. */
-export const putScript = (path: string, mode: string): string => `
-path=${shellQuoted(path)}
-mkdir -p "$(dirname "$path")"
-cat > "$path.new.$$"
-chmod ${mode} "$path.new.$$"
-mv -f "$path.new.$$" "$path"
-`;
+export interface Put {
+  readonly path: string;
+  readonly mode: '0644' | '0755';
+  /** Of the content, hex. */
+  readonly sha256: string;
+}
 
-/** As putScript, and compared before. */
-export const putProgramScript = (path: string, sha256: string): string => `
+/** The content comes from standard input, and takes its place whole or not at all: a connection that is lost looks like its end. */
+export const putScript = ({ path, mode, sha256 }: Put): string => `
 path=${shellQuoted(path)}
 mkdir -p "$(dirname "$path")"
 trap 'rm -f "$path.new.$$"' EXIT
 cat > "$path.new.$$"
 printf '%s  %s\\n' ${shellQuoted(sha256)} "$path.new.$$" | sha256sum -c - >/dev/null
-chmod 0755 "$path.new.$$"
+chmod ${mode} "$path.new.$$"
 mv -f "$path.new.$$" "$path"
 `;
 
