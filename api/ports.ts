@@ -3,6 +3,7 @@
 import type { z } from 'zod';
 import type { EnrolmentKind } from '../domain/enrolment/order.ts';
 import type { SpecCredentialName } from '../domain/secrets/spec-credentials.ts';
+import type { Enrolment } from '../services/enrolments/index.ts';
 import type { JoinDecision, JoinRequestView } from '../services/join/approvals.ts';
 import type { UntoldBoots } from '../services/metal/boot-told.ts';
 import type { AbsentNode, AuditView, CommandView, NodeView, RotationView, TrustView } from '../services/operator-reads.ts';
@@ -96,6 +97,8 @@ export interface OperatorWorkflows {
   listStuck(): Promise<StuckItem[]>;
   /** Of these batches, the ones that no workflow watches. */
   listUnwatched(batches: readonly OpenBatch[]): Promise<StuckItem[]>;
+  /** Of these enrolments over SSH, which are open, the ones that no workflow carries out. */
+  listUnwatchedEnrolments(enrolments: readonly Enrolment[]): Promise<StuckItem[]>;
 }
 
 export interface CommandsRequest {

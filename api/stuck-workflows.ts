@@ -7,7 +7,7 @@ import { defineSearchAttributeKey } from '@temporalio/common';
 import { decodeOptionalFailureToOptionalError } from '@temporalio/common/lib/internal-non-workflow/index.js';
 import { optionalTsToMs } from '@temporalio/common/lib/time.js';
 import { second } from '../domain/time.ts';
-import { type StuckItem, stuckWorkflow, type WorkflowFacts } from './stuck.ts';
+import { type StuckItem, stuckWorkflow, untakenStep, type WorkflowFacts } from './stuck.ts';
 import { type SaidStatus, stuckRun } from './stuck-runs.ts';
 
 const phase = defineSearchAttributeKey('BcPhase', 'KEYWORD');
@@ -101,6 +101,6 @@ function untaken({ raw, taskQueue }: WorkflowExecutionDescription, now: number):
     ...(code !== null && code !== undefined && waits(code)
       ? [{ type: 'its code', attempt: code.attempt ?? 1, failure: `no worker of ${taskQueue} takes it` }]
       : []),
-    ...steps.map(({ activityType }) => ({ type: activityType?.name ?? 'activity', attempt: 1, failure: 'no worker takes it' })),
+    ...steps.map(({ activityType }) => ({ type: activityType?.name ?? 'activity', attempt: 1, failure: untakenStep })),
   ];
 }

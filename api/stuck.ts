@@ -81,26 +81,37 @@ export function stuckApproverSet(lag: SetLagView | null): StuckItem | null {
   };
 }
 
-export interface UnwatchedBatch {
-  readonly id: string;
-  /** When its last run ended, else when the batch was made. */
+/** Of the workflow that should watch something. */
+export interface LastRun {
+  /** When it ended, else when what it watches was made. */
   readonly since: number;
-  /** How the last run of its workflow ended, as Temporal calls it; null: there is none. */
+  /** How, as Temporal calls it; null: there was none. */
   readonly ended: string | null;
   /** Why, where it failed. */
   readonly failure: string | null;
 }
 
+const aWorkflow = ({ ended, failure }: LastRun, what: string): string =>
+  ended === null
+    ? `a workflow: none was started for ${what}`
+    : `a workflow: its last one ended as ${ended}${failure === null ? '' : ` (${failure})`}`;
+
 /** An open batch that no workflow watches: nobody else would say why its release was refused, or that its workflow was taken away. */
-export const stuckBatch = ({ id, since, ended, failure }: UnwatchedBatch): StuckItem => ({
+export const stuckBatch = ({ id, ...last }: LastRun & { readonly id: string }): StuckItem => ({
   kind: 'workflow',
   subject: `batch/${id}`,
-  since,
-  waitsFor:
-    ended === null
-      ? 'a workflow: none was started for this batch'
-      : `a workflow: its last one ended as ${ended}${failure === null ? '' : ` (${failure})`}`,
+  since: last.since,
+  waitsFor: aWorkflow(last, 'this batch'),
   help: `bc-reconcile-batches starts one within a minute; if it fails again: better-compute batch show ${id}, then better-compute batch cancel ${id} --reason <why>`,
+});
+
+/** An enrolment over SSH that nobody carries out, and that keeps its node from being enrolled again. */
+export const stuckEnrolment = ({ id, workflowId, ...last }: LastRun & { readonly id: string; readonly workflowId: string }): StuckItem => ({
+  kind: 'workflow',
+  subject: workflowId,
+  since: last.since,
+  waitsFor: aWorkflow(last, `enrolment ${id}`),
+  help: `better-compute enrolments cancel ${id} --reason <why>, then order it again; what the node was before, it is still`,
 });
 
 export interface WorkflowFacts {
@@ -121,6 +132,9 @@ export interface WorkflowFacts {
     readonly failure: string;
   }[];
 }
+
+/** In the place of a failure, of a step that waits in its queue for the first time. */
+export const untakenStep = 'no worker takes it';
 
 /** null: it runs and waits for nobody in particular. */
 export function stuckWorkflow(facts: WorkflowFacts): StuckItem | null {
@@ -164,6 +178,16 @@ function rootHelp(facts: WorkflowFacts): string {
 function machineHelp({ workflowId }: WorkflowFacts): string {
   const machineId = workflowId.split('/')[1] ?? '';
   return `better-compute machine show ${machineId} --timeline; or end it: better-compute machine cancel ${machineId} --reason <why>`;
+}
+
+/** What the hosts worker does, by its phases; the others are a control worker's. */
+const onTheMachine: readonly (string | null)[] = ['reaching', 'installing', 'preparing', 'checking', 'starting', 'tidying'];
+
+/** `node/<id>/identity`. */
+function enrolmentHelp({ workflowId, phase, retrying }: WorkflowFacts): string {
+  const end = `better-compute enrolments list --node ${workflowId.split('/')[1] ?? ''} --open; or end it: better-compute enrolments cancel <enrolment> --reason <why>`;
+  const isLeft = retrying[0]?.failure === untakenStep && onTheMachine.includes(phase);
+  return isLeft ? `start a hosts worker, which takes from the queue bc-hosts; ${end}` : end;
 }
 
 /** Its id stands in the workflow's. */
@@ -225,4 +249,6 @@ const helpOf: Readonly<Record<string, (facts: WorkflowFacts) => string>> = Objec
   retireMachine: machineHelp,
   inspectMachine: machineHelp,
   rotateBmcCredentials: machineHelp,
+  enrolNode: enrolmentHelp,
+  reenrolNode: enrolmentHelp,
 });

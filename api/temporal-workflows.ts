@@ -11,8 +11,8 @@ import { type RunCommandInput, staticSummary as runSummary } from '../workflows/
 import { staticSummary as credentialSummary, type SetNodeCredentialInput } from '../workflows/set-node-credential/messages.ts';
 import type { OperatorWorkflows } from './ports.ts';
 import { createStartWorkflow } from './start-workflow.ts';
-import { listUnwatchedBatches } from './stuck-batches.ts';
 import { listStoppedSchedules } from './stuck-schedules.ts';
+import { listUnwatchedBatches, listUnwatchedEnrolments } from './stuck-unwatched.ts';
 import { listStuckWorkflows } from './stuck-workflows.ts';
 import { calling } from './temporal-errors.ts';
 
@@ -66,6 +66,8 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
       return start('rebootNodes', { workflowId: workflowIds.rebootNodes(unique), input, summary: rebootSummary });
     },
     listUnwatched: (batches) => calling('the batches', async () => listUnwatchedBatches(await client(), batches, now())),
+    listUnwatchedEnrolments: (enrolments) =>
+      calling('the enrolments', async () => listUnwatchedEnrolments(await client(), enrolments, now())),
     listStuck: () =>
       calling('the list of workflows', async () => {
         const lists = [listStuckWorkflows(await client(), now()), listStoppedSchedules(await client())];

@@ -7,7 +7,7 @@ import { type StuckItem, stuckApproverSet, stuckBoots, stuckCommand, stuckJoin, 
 /** A command that has waited for less is on its way. */
 const waitingForMs = minute;
 /** Each costs a question to Temporal. */
-const batchesLookedAt = 50;
+const unwatchedLookedAt = 50;
 /** Of boot servers that cannot be told, each item counts its machines. */
 const machinesLookedAt = 1_000;
 
@@ -58,10 +58,12 @@ export const overviewRoutes = (ports: OperatorPorts): Route[] => [
   }),
 ];
 
-async function everythingStuck({ reads, joins, workflows, now }: OperatorPorts, limit: number): Promise<StuckItem[]> {
-  const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(Math.min(limit, batchesLookedAt)));
+async function everythingStuck({ reads, joins, enrolments, workflows, now }: OperatorPorts, limit: number): Promise<StuckItem[]> {
+  const atMost = Math.min(limit, unwatchedLookedAt);
+  const unwatched = async () => workflows.listUnwatched(await reads.listOpenBatches(atMost));
+  const uncarried = async () => workflows.listUnwatchedEnrolments(await enrolments.list({ nodeId: null, openOnly: true, limit: atMost }));
   const [fromTemporal, commands, nodes, sections, waiting, setLag, boots] = await Promise.all([
-    Promise.all([workflows.listStuck(), unwatched()]).then((lists) => lists.flat(), temporalIsSilent),
+    Promise.all([workflows.listStuck(), unwatched(), uncarried()]).then((lists) => lists.flat(), temporalIsSilent),
     reads.listWaitingCommands({ olderThanMs: waitingForMs, limit }),
     reads.listAbsentNodes(limit),
     reads.listFailedSections(limit),

@@ -1,11 +1,16 @@
 /** Asks Temporal what doctor wants to know: attributes, pollers, workflows that cannot run. */
 import proto from '@temporalio/proto';
 import { searchAttributes, taskQueues } from '../../temporal.config.ts';
+import { enrolmentTypes } from '../../workflows/enrol-node/messages.ts';
 import { error, type Finding, messageOf } from './finding.ts';
 import { judgeTemporal } from './judge-deployment.ts';
 
 /** Queues whose workers belong to every deployment. */
-const polledQueues = [taskQueues.control, taskQueues.signing] as const;
+const polledQueues = [taskQueues.control, taskQueues.signing];
+/** A deployment that enrols nothing over SSH needs no hosts worker. */
+const enrolling = `ExecutionStatus = 'Running' AND WorkflowType IN (${Object.values(enrolmentTypes)
+  .map(({ type }) => `'${type}'`)
+  .join(', ')})`;
 const { TASK_QUEUE_TYPE_WORKFLOW: workflowQueue, TASK_QUEUE_TYPE_ACTIVITY: activityQueue } = proto.temporal.api.enums.v1.TaskQueueType;
 const problemsShown = 20;
 
@@ -24,8 +29,10 @@ async function ask(env: NodeJS.ProcessEnv): Promise<Finding[]> {
     const { connection } = client;
     const namespace = client.options.namespace;
     const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
+    const { count } = await client.workflow.count(enrolling);
+    const queues = count > 0 ? [...polledQueues, taskQueues.hosts] : polledQueues;
     const pollers = await Promise.all(
-      polledQueues.map(async (name) => {
+      queues.map(async (name) => {
         const taskQueueType = name === taskQueues.control ? workflowQueue : activityQueue;
         const answer = await connection.workflowService.describeTaskQueue({ namespace, taskQueue: { name }, taskQueueType });
         return [name, answer.pollers?.length ?? 0] as const;

@@ -72,6 +72,7 @@ export async function startBatchApi(
       startEnrolment: async ({ nodeId }) => ({ workflowId: `node/${nodeId}/identity`, runId: 'run-6' }),
       cancelEnrolment: async () => undefined,
       listUnwatched: async () => [],
+      listUnwatchedEnrolments: async () => [],
       listStuck: async () => [],
     },
     batchWorkflows: {

@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import type { Worker } from '@temporalio/worker';
 import type { StuckItem } from '../../api/stuck.ts';
 import { createOperatorWorkflows } from '../../api/temporal-workflows.ts';
-import { second } from '../../domain/time.ts';
+import { examineTemporal } from '../../cli/doctor/examine-temporal.ts';
+import { minute, second } from '../../domain/time.ts';
 import { cancelBatch } from '../../services/batches/index.ts';
+import { endEnrolment, listEnrolments, orderEnrolment } from '../../services/enrolments/index.ts';
 import { listOpenBatches } from '../../services/stuck.ts';
 import { scheduleIds, taskQueues, workflowIds } from '../../temporal.config.ts';
 import { ensureSchedules } from '../../workers/schedules.ts';
@@ -12,6 +14,7 @@ import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { startTestTemporal, type TestTemporal } from '../harness/temporal.ts';
 import { addNodes, createBatchOf, rebootLeaf, start } from '../services/batch-support.ts';
+import { trustDomain } from '../services/support.ts';
 import { startBatch } from '../workflows/batch-rig.ts';
 
 describe('what is stuck, by a real server and real rows', function () {
@@ -70,6 +73,54 @@ describe('what is stuck, by a real server and real rows', function () {
     await startBatch(temporal.client, batchId);
     assert.ok(!(await unwatched(row.createdAt + 11 * second)).has(`batch/${batchId}`));
     await temporal.client.workflow.getHandle(workflowIds.approveBatch(batchId)).terminate('the test is over');
+  });
+
+  it('names open enrolments whose workflow never was, was taken away, or is an earlier one’s, and no other', async () => {
+    const { workflow } = temporal.client;
+    const carry = async (nodeId: string, enrolmentId: string) =>
+      workflow.start('enrolNode', {
+        taskQueue: taskQueues.control,
+        workflowId: workflowIds.enrolment(nodeId),
+        args: [{ nodeId, enrolmentId }],
+      });
+    const order = async (nodeId: string, now: number): Promise<string> =>
+      (
+        await orderEnrolment(
+          used.db,
+          { kind: 'enrol', nodeId, siteId: 's', address: '10.0.0.7', hostKey: `SHA256:${'A'.repeat(43)}`, credential: 'file://web' },
+          { trustDomain, actor: 'ann', reason: 'new rack', now },
+        )
+      ).id;
+    const orphansAt = async (now: number): Promise<[string, string][]> => {
+      const open = await listEnrolments(used.db, { nodeId: null, openOnly: true, limit: 50 });
+      const items = await workflowsAt(now).listUnwatchedEnrolments(open);
+      return items.map(({ subject, waitsFor }): [string, string] => [subject, waitsFor]).toSorted();
+    };
+    const now = Date.now();
+    const never = await order('never', now);
+    await (await carry('gone', await order('gone', now - minute))).terminate('somebody took it away');
+    await carry('carried', await order('carried', now));
+    // Of the enrolment before: it ended, and this one's was never started.
+    await (await carry('again', 'enr-000000000000000000000000')).terminate('over');
+    const again = await order('again', now + minute);
+    const ended = await order('ended', now);
+    await endEnrolment(used.db, { id: ended, as: 'cancel', reason: 'over', now });
+    assert.deepEqual(await orphansAt(now + 2 * minute), [
+      ['node/again/identity', `a workflow: none was started for enrolment ${again}`],
+      ['node/gone/identity', 'a workflow: its last one ended as TERMINATED'],
+      ['node/never/identity', `a workflow: none was started for enrolment ${never}`],
+    ]);
+    assert.deepEqual(
+      (await orphansAt(now + 9 * second)).map(([subject]) => subject),
+      ['node/gone/identity'],
+      'what was ordered a moment ago is started in a moment',
+    );
+    // The server lists what runs a moment behind.
+    const doctor = async () => (await examineTemporal({ TEMPORAL_ADDRESS: temporal.address })).map(({ message }) => message);
+    const lacks = 'no worker polls bc-hosts';
+    await eventually('doctor asks for a hosts worker while a machine is enrolled', async () => (await doctor()).includes(lacks));
+    await workflow.getHandle(workflowIds.enrolment('carried')).terminate('the test is over');
+    await eventually('and not where none is', async () => !(await doctor()).includes(lacks));
   });
 
   it('names the schedules that are missing, paused with their note, or have no action left, and none that runs', async () => {

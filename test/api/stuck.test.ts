@@ -1,6 +1,6 @@
 /** The words of the stuck list, from facts to help. */
 import assert from 'node:assert/strict';
-import { stuckApproverSet, stuckBatch, stuckBoots, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
+import { stuckApproverSet, stuckBatch, stuckBoots, stuckEnrolment, stuckWorkflow, type WorkflowFacts } from '../../api/stuck.ts';
 import { now } from './support.ts';
 
 const quiet: WorkflowFacts = {
@@ -92,6 +92,28 @@ describe('a workflow that waits', () => {
       'better-compute approvers show names the machines; start them, pin again what missed several changes, or: better-compute rotation exclude <node> --reason <why> --key approvers',
     ],
     [
+      'names the process that a step on a machine waits for, when no worker takes it',
+      {
+        workflowId: 'node/web-7/identity',
+        type: 'enrolNode',
+        phase: 'reaching',
+        retrying: [{ type: 'reachHost', attempt: 1, failure: 'no worker takes it' }],
+      },
+      'reaching: no worker takes it (reachHost, attempt 1)',
+      'start a hosts worker, which takes from the queue bc-hosts; better-compute enrolments list --node web-7 --open; or end it: better-compute enrolments cancel <enrolment> --reason <why>',
+    ],
+    [
+      'names the machine that an enrolment cannot reach, and how it is ended',
+      {
+        workflowId: 'node/web-7/identity',
+        type: 'reenrolNode',
+        phase: 'installing',
+        retrying: [{ type: 'installDaemon', attempt: 4, failure: '10.0.0.7:22 cannot be reached over SSH: ECONNREFUSED' }],
+      },
+      'installing: 10.0.0.7:22 cannot be reached over SSH: ECONNREFUSED (installDaemon, attempt 4)',
+      'better-compute enrolments list --node web-7 --open; or end it: better-compute enrolments cancel <enrolment> --reason <why>',
+    ],
+    [
       'says first that its code cannot run',
       { problems: ['category=WorkflowTaskFailed'], waitingOn: ['node-3'] },
       'waiting-fleet: its code cannot run (category=WorkflowTaskFailed)',
@@ -140,4 +162,16 @@ describe('a boot server that says what its machines no longer are', () => {
     });
     assert.match(stuckBoots({ ...untold, error: '' }).waitsFor, /: 5 attempt\(s\) failed$/);
   });
+});
+
+it('XC-036 an enrolment that nobody carries out is named with what ends it', () => {
+  const orphan = { id: 'enr-1', workflowId: 'node/web-7/identity', since: now, ended: null, failure: null };
+  assert.deepEqual(stuckEnrolment(orphan), {
+    kind: 'workflow',
+    subject: 'node/web-7/identity',
+    since: now,
+    waitsFor: 'a workflow: none was started for enrolment enr-1',
+    help: 'better-compute enrolments cancel enr-1 --reason <why>, then order it again; what the node was before, it is still',
+  });
+  assert.equal(stuckEnrolment({ ...orphan, ended: 'TERMINATED' }).waitsFor, 'a workflow: its last one ended as TERMINATED');
 });

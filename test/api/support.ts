@@ -219,6 +219,7 @@ export function portsOf(deployment: FakeDeployment): OperatorPorts {
       startEnrolment: async ({ nodeId }) => ({ workflowId: `node/${nodeId}/identity`, runId: 'run-6' }),
       cancelEnrolment: async () => undefined,
       listUnwatched: async () => [],
+      listUnwatchedEnrolments: async () => [],
       listStuck: async () => {
         if (deployment.stuckWorkflows instanceof Error) throw deployment.stuckWorkflows;
         return deployment.stuckWorkflows;
