@@ -1,5 +1,5 @@
 /** Enrolments over SSH as operators order them: the row first, then the workflow that carries it out. */
-import { isOver } from '../domain/enrolment/states.ts';
+import { type EnrolmentState, isOver } from '../domain/enrolment/states.ts';
 import { ControlError } from '../domain/errors.ts';
 import type { Database } from '../drizzle/client.ts';
 import {
@@ -46,6 +46,9 @@ export interface OperatorEnrolmentsOptions {
 
 const viewOf = (enrolment: Enrolment): EnrolmentView => ({ ...enrolment, workflowId: workflowIds.enrolment(enrolment.nodeId) });
 
+const endedAs = (id: string, state: EnrolmentState): ControlError =>
+  new ControlError('INVALID_STATE', `enrolment ${id} is ${state}`, { details: { reason: 'enrolment-over' } });
+
 export function createOperatorEnrolments({ db, trustDomain, workflows, now }: OperatorEnrolmentsOptions): OperatorEnrolments {
   return {
     draft: (order) => draftEnrolment(db, order, { trustDomain: trustDomain() }),
@@ -68,9 +71,11 @@ export function createOperatorEnrolments({ db, trustDomain, workflows, now }: Op
 
     async cancel(id, { actor, reason }) {
       const { state, nodeId } = await getEnrolment(db, id);
-      if (isOver(state)) throw new ControlError('INVALID_STATE', `enrolment ${id} is ${state}`, { details: { reason: 'enrolment-over' } });
+      if (isOver(state)) throw endedAs(id, state);
       // The order first: from then on no machine completes it, whoever carries it out. Its workflow then tidies up, where there is one.
-      await endEnrolment(db, { id, as: 'cancel', reason, actor, now: now() });
+      const ended = await endEnrolment(db, { id, as: 'cancel', reason, actor, now: now() });
+      // The machine, or its workflow, was quicker.
+      if (ended !== 'cancelled') throw endedAs(id, ended);
       await workflows.cancelEnrolment(nodeId);
       return viewOf(await getEnrolment(db, id));
     },

@@ -4,6 +4,7 @@
  */
 import { CommanderError } from 'commander';
 import { type Code, type ControlError, errorTable, isCode } from '../domain/errors.ts';
+import { codePointEscape, showUnseen } from '../domain/text/unseen.ts';
 import type { CliIo } from './io.ts';
 import { writeJson } from './io.ts';
 
@@ -58,11 +59,12 @@ export function writeExit(io: CliIo, exit: Exit, json: boolean): number {
   return exit.exitCode;
 }
 
+/** A message can hold what a stranger said, a machine or whoever gave a reason: nothing that a terminal obeys. */
 const failure = (error: Omit<ErrorObject, 'exitCode'>): Exit => {
   const { exit } = errorTable[error.code];
   return {
     exitCode: exit,
-    lines: [`error: ${error.message}`, `hint: ${error.hint}`],
+    lines: [`error: ${error.message}`, `hint: ${error.hint}`].map((line) => showUnseen(line, codePointEscape, { lines: true })),
     json: { error: { ...error, exitCode: exit } },
   };
 };

@@ -7,8 +7,12 @@ import { newCompletion } from '../../cli/commands/completion.ts';
 import { newSignRelease } from '../../cli/commands/daemon/sign-release.ts';
 import { newDaemonUpgrade } from '../../cli/commands/daemon/upgrade.ts';
 import { newDoctor } from '../../cli/commands/doctor.ts';
+import { newEnrolmentsCancel } from '../../cli/commands/enrolments/cancel.ts';
+import { newEnrolmentsList } from '../../cli/commands/enrolments/list.ts';
+import { newEnrolmentsShow } from '../../cli/commands/enrolments/show.ts';
 import { newJoinsDecide } from '../../cli/commands/joins/decide.ts';
 import { newJoinsList } from '../../cli/commands/joins/list.ts';
+import { newEnrol, newReenrol } from '../../cli/commands/nodes/enrol.ts';
 import { newNodesList } from '../../cli/commands/nodes/list.ts';
 import { newNodesReboot } from '../../cli/commands/nodes/reboot.ts';
 import { newNodesShow } from '../../cli/commands/nodes/show.ts';
@@ -213,6 +217,63 @@ const accepted: readonly [string, Make, string[], unknown][] = [
     },
   ],
   ['commands show', make(newCommandsShow), ['command/x'], { json: false, id: 'command/x' }],
+  [
+    'nodes enrol',
+    make((run) => newEnrol(ports, run)),
+    ['web-7', '--address', '10.0.0.7', '--port', '2222', '--sudo', '--credential', 'file://web', '--reason', 'rack'],
+    {
+      json: false,
+      kind: 'enrol',
+      nodes: ['web-7'],
+      address: '10.0.0.7',
+      port: 2222,
+      sudo: true,
+      credential: 'file://web',
+      site: 'default',
+      role: 'node',
+      dryRun: false,
+      wait: false,
+      reason: 'rack',
+      actor: 'ann',
+    },
+  ],
+  [
+    'nodes reenrol',
+    make((run) => newReenrol(ports, run)),
+    ['web-7', 'web-8', '--reason', 'copied'],
+    { json: false, kind: 'reenrol', nodes: ['web-7', 'web-8'], dryRun: false, wait: false, goOn: false, reason: 'copied', actor: 'ann' },
+  ],
+  [
+    'nodes reenrol',
+    make((run) => newReenrol(actingAs, run)),
+    ['web-7', '--no-sudo', '--login', 'root', '--wait', '--go-on', '--dry-run', '--reason', 'copied'],
+    {
+      json: false,
+      kind: 'reenrol',
+      nodes: ['web-7'],
+      sudo: false,
+      login: 'root',
+      dryRun: true,
+      wait: true,
+      goOn: true,
+      reason: 'copied',
+      actor: 'night shift',
+    },
+  ],
+  ['enrolments list', make(newEnrolmentsList), [], { json: false, node: null, open: false, limit: 100 }],
+  [
+    'enrolments list',
+    make(newEnrolmentsList),
+    ['--node', 'web-7', '--open', '--limit', '5'],
+    { json: false, node: 'web-7', open: true, limit: 5 },
+  ],
+  ['enrolments show', make(newEnrolmentsShow), ['enr-1'], { json: false, id: 'enr-1' }],
+  [
+    'enrolments cancel',
+    make((run) => newEnrolmentsCancel(ports, run)),
+    ['enr-1', '--reason', 'wrong', '--yes'],
+    { json: false, id: 'enr-1', actor: 'ann', reason: 'wrong', yes: true },
+  ],
   ['stuck', make(newStuck), [], { json: false }],
   ['doctor', make(newDoctor), ['--pki', 'p'], { json: false, pki: 'p', supportBundle: null }],
   ['doctor', make(newDoctor), ['--support-bundle', 's.json'], { json: false, pki: null, supportBundle: 's.json' }],
@@ -244,6 +305,15 @@ const refused: readonly [string, Make, string[], RegExp][] = [
   ['nodes list', make(newNodesList), ['--state', 'gone'], /Allowed choices are active, quarantined, revoked, retired/],
   ['joins approve', make((run) => newJoinsDecide(ports, 'approve', run)), ['5f0c'], /required option '--reason <text>' not specified/],
   ['nodes show', make(newNodesShow), ['a', 'b'], /too many arguments/],
+  ['nodes enrol', make((run) => newEnrol(ports, run)), ['a', 'b', '--reason', 'x'], /too many arguments/],
+  ['nodes enrol', make((run) => newEnrol(ports, run)), ['a'], /required option '--reason <text>' not specified/],
+  ['nodes enrol', make((run) => newEnrol(ports, run)), ['a', '--port', '65536', '--reason', 'x'], /It must be a port, 1 to 65535/],
+  ['nodes enrol', make((run) => newEnrol(ports, run)), ['a', '--role', 'king', '--reason', 'x'], /Allowed choices are node, site/],
+  ['nodes reenrol', make((run) => newReenrol(ports, run)), ['--reason', 'x'], /missing required argument 'nodes'/],
+  ['nodes reenrol', make((run) => newReenrol(ports, run)), ['a', '--site', 'eu-1', '--reason', 'x'], /unknown option '--site'/],
+  ['enrolments list', make(newEnrolmentsList), ['--limit', '0'], /a whole number above 0/],
+  ['enrolments show', make(newEnrolmentsShow), [], /missing required argument 'enrolment'/],
+  ['enrolments cancel', make((run) => newEnrolmentsCancel(ports, run)), ['enr-1'], /required option '--reason <text>' not specified/],
   ['tokens create', make((run) => newTokensCreate(ports, run)), ['--role', 'king'], /Allowed choices are node, site/],
   [
     'tokens create',

@@ -1,6 +1,7 @@
 import { Argument, Command } from 'commander';
 import { showInstant } from '../../../domain/time.ts';
 import { type CommonOptions, commonOptions, withExamples } from '../../command.ts';
+import { facts } from '../../format.ts';
 import { writeJson } from '../../io.ts';
 import type { Ports } from '../../ports.ts';
 
@@ -20,7 +21,7 @@ export async function enrolmentsShowRun({ id, json }: EnrolmentsShowOptions, { i
   const found = await api().getEnrolment(id);
   if (json) return writeJson(io, found);
   const { nodeId, kind, siteId, role, tenantId, baseGeneration, login, address, port, becomeRoot, hostKey, credential, state } = found;
-  const rows: [string, string][] = [
+  const rows: (readonly [string, string])[] = [
     ['node', `${nodeId} (${role} of site ${siteId}, tenant ${tenantId})`],
     ['kind', `${kind}: generation ${(baseGeneration ?? 0) + 1} ${baseGeneration === null ? 'is its first' : `follows ${baseGeneration}`}`],
     ['at', `${login}@${address}:${port}${becomeRoot ? ', with sudo' : ''}`],
@@ -28,9 +29,9 @@ export async function enrolmentsShowRun({ id, json }: EnrolmentsShowOptions, { i
     ['credential', credential],
     ['state', `${state}${found.endReason === '' ? '' : `: ${found.endReason}`}`],
     ['ordered', `${showInstant(found.createdAt)} by ${found.createdBy}: ${found.reason}`],
-    ...(found.deadline === null ? [] : [['completes by', showInstant(found.deadline)] as [string, string]]),
-    ...(found.endedAt === null ? [] : [['ended', showInstant(found.endedAt)] as [string, string]]),
+    ...(found.deadline === null ? [] : [['completes by', showInstant(found.deadline)] as const]),
+    ...(found.endedAt === null ? [] : [['ended', showInstant(found.endedAt)] as const]),
     ['workflow', found.workflowId],
   ];
-  io.out(rows.map(([name, value]) => `${name.padEnd(13)} ${value}`).join('\n'));
+  io.out(facts(rows));
 }

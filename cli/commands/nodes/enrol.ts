@@ -1,6 +1,6 @@
 /** `nodes enrol` and `nodes reenrol`: a machine gets its identity over SSH, for the first time or again. */
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
-import { ControlError } from '../../../domain/errors.ts';
+import { ControlError, isControlError } from '../../../domain/errors.ts';
 import { second } from '../../../domain/time.ts';
 import type { EnrolmentAnswer, OperatorClient } from '../../api-client.ts';
 import { actorOption, commonOptions, reasonOption, type SignedOptions, withExamples } from '../../command.ts';
@@ -73,6 +73,7 @@ export function newReenrol(ports: Ports, run: Run): Command {
       .description('Give nodes their next identity over SSH, one after another, while the one that each has serves')
       .addArgument(new Argument('<nodes...>', 'node ids')),
   )
+    .addOption(new Option('--no-sudo', 'the login is root itself, where it was not the last time'))
     .addOption(dryRunOption())
     .addOption(new Option('--wait', 'until it has ended; with more than one node always').default(false))
     .addOption(new Option('--go-on', 'with the other nodes after one has failed (default: stop there)').default(false))
@@ -101,11 +102,13 @@ interface Outcome {
 }
 
 export async function enrolRun(options: EnrolOptions, { io, api }: Ports): Promise<void> {
+  assertOneMachine(options);
   const client = api();
   if (options.dryRun) return dryRun(options, { io, client });
   const waits = options.wait || options.nodes.length > 1;
   const outcomes: Outcome[] = [];
   for (const node of options.nodes) {
+    if (io.signal.aborted) throw interrupted(`node ${node} and what follows are left as they are`);
     const outcome = await one(options, node, { io, client, waits });
     outcomes.push(outcome);
     if (!options.json) show(outcome, io);
@@ -120,6 +123,22 @@ export async function enrolRun(options: EnrolOptions, { io, api }: Ports): Promi
     details: { reason: 'enrolment-failed', hint: 'what these nodes were before, they are still; correct the cause and order it again' },
   });
 }
+
+/** What says which machine it is says it of one node. */
+function assertOneMachine({ nodes, address, port: at, expectHostkey }: EnrolOptions): void {
+  if (nodes.length === 1) return;
+  const given = Object.entries({ '--address': address, '--port': at, '--expect-hostkey': expectHostkey });
+  const flags = given.filter(([, value]) => value !== undefined).map(([flag]) => flag);
+  if (flags.length === 0) return;
+  throw new ControlError('INVALID_INPUT', `${flags.join(' and ')} would be that of ${nodes.length} nodes: each is a machine of its own`, {
+    details: { reason: 'one-machine', hint: 'order those nodes one by one; what is not said is as it was the last time' },
+  });
+}
+
+const interrupted = (what: string): ControlError =>
+  new ControlError('CANCELLED', `stopped waiting; ${what}`, {
+    details: { reason: 'interrupted', hint: 'better-compute enrolments list --open' },
+  });
 
 const isFailure = ({ error }: Outcome): boolean => error !== null;
 
@@ -139,7 +158,7 @@ async function one(
     const failed = ended.state === 'failed' || ended.state === 'cancelled';
     return { node, enrolment: ended, error: failed ? `${ended.state}: ${ended.endReason}` : null };
   } catch (error) {
-    if (single || !(error instanceof ControlError)) throw error;
+    if (single || io.signal.aborted || !isControlError(error)) throw error;
     return { node, enrolment: null, error: error.message };
   }
 }
@@ -152,7 +171,7 @@ async function untilOver(
 ): Promise<EnrolmentAnswer> {
   let seen = enrolment;
   while (seen.state === 'open' || seen.state === 'minted') {
-    if (io.signal.aborted) throw new ControlError('CANCELLED', `no longer waited for; enrolment ${seen.id} goes on`);
+    if (io.signal.aborted) throw interrupted(`enrolment ${seen.id} itself goes on`);
     await io.sleep(lookEveryMs);
     seen = await client.getEnrolment(seen.id);
   }
