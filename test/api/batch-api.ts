@@ -26,6 +26,8 @@ export interface BatchApi {
   readonly metalAsked: [string, unknown][];
   /** What a run answers to words; null: they wait for a worker. */
   readonly steering: { refuses: Error | null };
+  /** Of enrolments over SSH: what was started and cancelled; what the start of one answers. */
+  readonly enrolling: { readonly asked: [string, unknown][]; refuses: Error | null };
   sign(claims: Record<string, unknown>, over?: { audience?: string; issuer?: string; expiresIn?: string }): Promise<string>;
   close(): Promise<void>;
 }
@@ -47,6 +49,7 @@ export async function startBatchApi(
     rebootsAsked: [] as unknown[],
     metalAsked: [] as [string, unknown][],
     steering: { refuses: null as Error | null },
+    enrolling: { asked: [] as [string, unknown][], refuses: null as Error | null },
   };
   const { publicKey, privateKey } = await generateKeyPair('ES256');
   const jwks = `${scratchFolder()}/jwks.json`;
@@ -69,8 +72,12 @@ export async function startBatchApi(
         remembered.rebootsAsked.push(input);
         return { workflowId: `reboot/${input.unique}`, runId: 'r' };
       },
-      startEnrolment: async ({ nodeId }) => ({ workflowId: `node/${nodeId}/identity`, runId: 'run-6' }),
-      cancelEnrolment: async () => undefined,
+      startEnrolment: async (input) => {
+        if (remembered.enrolling.refuses !== null) throw remembered.enrolling.refuses;
+        remembered.enrolling.asked.push(['start', input]);
+        return { workflowId: `node/${input.nodeId}/identity`, runId: 'run-6' };
+      },
+      cancelEnrolment: async (nodeId) => void remembered.enrolling.asked.push(['cancel', nodeId]),
       listUnwatched: async () => [],
       listUnwatchedEnrolments: async () => [],
       listStuck: async () => [],

@@ -218,7 +218,7 @@ describe('better-compute daemon install-script', () => {
       return { folder, sh };
     };
 
-    it('CLI-020 joins with the token alone, by the pins of the script, and starts; a second time it leaves the identity be', async () => {
+    it('CLI-020 XC-049 joins with the token alone, by the pins of the script, and is started then, at boot, and however it ends; a second time it leaves the identity be', async () => {
       const deployment = await createDeployment();
       const fake = await startFakeGateway({
         deployment,
@@ -252,6 +252,9 @@ describe('better-compute daemon install-script', () => {
           readFileSync(join(folder, 'systemctl.log'), 'utf8'),
           'systemctl daemon-reload\nsystemctl enable bcd.service\nsystemctl restart bcd.service\n',
         );
+        const unit = readFileSync(join(folder, 'etc/systemd/system/bcd.service'), 'utf8').split('\n');
+        for (const line of ['Restart=always', 'StartLimitIntervalSec=0', 'WantedBy=multi-user.target'])
+          assert.ok(unit.includes(line), line);
         assert.equal(statSync(join(folder, 'etc/better-compute/pins.json')).mode & 0o777, 0o644);
         const before = readFileSync(join(folder, 'var/lib/bcd/identity.json'));
         const again = await sh(`@${folder}/token`);

@@ -145,7 +145,7 @@ describe('bcd run', () => {
       ['generation-superseded', '9', 'superseded'],
     ];
     for (const [reason, status, words] of refusals) {
-      it(`B45 ${reason}: says how to join again, does not hammer the gateway, and takes up by itself after that`, async () => {
+      it(`${reason === 'revoked' ? 'XC-050 ' : ''}B45 ${reason}: says how to join again, does not hammer the gateway, and takes up by itself after that`, async () => {
         let refusing = true;
         const message = reason === 'revoked' ? 'the certificate was revoked' : reason.replaceAll('-', ' ');
         const gateway = await gatewayWith({
@@ -176,7 +176,7 @@ describe('bcd run', () => {
       });
     }
 
-    it('REV-013 FRM-011 a notice of revocation, and the refusal that follows', async () => {
+    it('XC-050 REV-013 FRM-011 a notice of revocation, and the refusal that follows', async () => {
       const gateway = await gatewayWith({
         refuseSession: (attempt) => (attempt === 1 ? null : { 'grpc-status': '7', 'x-bc-reason': 'revoked' }),
       });
