@@ -8,6 +8,10 @@ import { addNode, randomBytes } from '../services/support.ts';
 import { type BatchApi, operatorToken, startBatchApi } from './batch-api.ts';
 
 const hostKey = `SHA256:${'A'.repeat(43)}`;
+const access = { address: '10.0.0.7', hostKey, credential: 'file://web' };
+const told = { actor: 'ann', reason: 'new rack' };
+
+type Call = readonly [method: 'GET' | 'POST', path: string, body?: object | undefined];
 
 describe('enrolments over SSH at the api', function () {
   this.timeout(30_000);
@@ -18,7 +22,7 @@ describe('enrolments over SSH at the api', function () {
   });
   after(() => api.close());
 
-  const call = async (method: 'GET' | 'POST', path: string, body?: object, token = operatorToken) => {
+  const callAs = async (token: string, ...[method, path, body]: Call) => {
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
     const response = await fetch(`${api.url}/v1/enrolments${path}`, {
       method,
@@ -27,8 +31,13 @@ describe('enrolments over SSH at the api', function () {
     });
     return { status: response.status, body: (await response.json()) as any };
   };
+  const call = (...what: Call) => callAs(operatorToken, ...what);
   const fresh = (nodeId: string, over: object = {}) => ({
-    ...{ kind: 'enrol', nodeId, siteId: 'eu-1', address: '10.0.0.7', hostKey, credential: 'file://web', actor: 'ann', reason: 'new rack' },
+    kind: 'enrol',
+    siteId: 'eu-1',
+    nodeId,
+    ...access,
+    ...told,
     ...over,
   });
   const rows = async (nodeId: string): Promise<string[]> =>
@@ -54,8 +63,11 @@ describe('enrolments over SSH at the api', function () {
   it('enrolment 49 a dry run says what would be ordered; there is neither row nor workflow', async () => {
     await addNode(used.db, 'known-2');
     const { status, body } = await call('POST', '', {
-      ...{ kind: 'reenrol', nodeId: 'known-2', address: '10.0.0.8', hostKey, credential: 'file://web' },
-      ...{ actor: 'ann', reason: 'copied', dryRun: true },
+      kind: 'reenrol',
+      nodeId: 'known-2',
+      dryRun: true,
+      ...access,
+      ...told,
     });
     assert.deepEqual([status, body.enrolment, body.draft.baseGeneration, body.draft.login], [202, null, 1, 'root']);
     assert.deepEqual([await rows('known-2'), asked('known-2')], [[], []]);
@@ -142,8 +154,8 @@ describe('enrolments over SSH at the api', function () {
       ['GET', '/enr-1', undefined],
       ['POST', '/enr-1/cancel', { actor: 'carl', reason: 'x' }],
     ] as const)
-      assert.equal((await call(method, path, body, tenants)).status, 403, `${method} ${path}`);
-    assert.equal((await call('GET', '', undefined, 'x'.repeat(43))).status, 401);
+      assert.equal((await callAs(tenants, method, path, body)).status, 403, `${method} ${path}`);
+    assert.equal((await callAs('x'.repeat(43), 'GET', '')).status, 401);
     assert.deepEqual([await rows('new-7'), asked('new-7')], [[], []]);
   });
 });

@@ -94,7 +94,9 @@ describe('what is stuck, by a real server and real rows', function () {
     const orphansAt = async (now: number): Promise<[string, string][]> => {
       const open = await listEnrolments(used.db, { nodeId: null, openOnly: true, limit: 50 });
       const items = await workflowsAt(now).listUnwatchedEnrolments(open);
-      return items.map(({ subject, waitsFor }): [string, string] => [subject, waitsFor]).toSorted();
+      return items
+        .map(({ subject, waitsFor }): [string, string] => [subject, waitsFor])
+        .toSorted(([one], [other]) => one.localeCompare(other));
     };
     const now = Date.now();
     const never = await order('never', now);

@@ -6,6 +6,7 @@ import { createDeployment, type RunningApi, startApi } from '../api/support.ts';
 import { createTestIo, envFor, type TestIo, type TestIoOptions } from './support.ts';
 
 const key = `SHA256:${'A'.repeat(43)}`;
+const access = ['--address', '10.0.0.7', '--expect-hostkey', key, '--credential', 'file://web', '--reason', 'new rack'];
 const ids = [1, 2, 3].map((number) => `enr-${String(number).padStart(24, '0')}`);
 const failed = 'failed: the machine cannot be enrolled: it has no node';
 const asItWas = 'hint: what these nodes were before, they are still; correct the cause and order it again\n';
@@ -30,10 +31,7 @@ describe('enrolments over SSH on the command line', () => {
     const { io } = await run(['enrolments', 'list', '--json']);
     return (io.json() as { enrolments: EnrolmentAnswer[] }).enrolments.map(({ nodeId }) => nodeId);
   };
-  const enrol = (node: string, ...more: string[]): string[] => [
-    ...['nodes', 'enrol', node, '--address', '10.0.0.7', '--expect-hostkey', key, '--credential', 'file://web', '--reason', 'new rack'],
-    ...more,
-  ];
+  const enrol = (node: string, ...more: string[]): string[] => ['nodes', 'enrol', node, ...access, ...more];
   const again = (...words: string[]): string[] => ['nodes', 'reenrol', ...words, '--reason', 'its key was copied'];
 
   it('nodes enrol orders it and says where to look; with --wait, how it ended', async () => {

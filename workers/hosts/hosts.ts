@@ -87,15 +87,7 @@ export function createHosts(options: HostsOptions): HostsPort {
 
     start: (id) =>
       on(id, assertMinted, async (host) => {
-        const { enrolment, sh } = host;
-        if (enrolment.state === 'completed') return;
-        const left = Math.floor(((enrolment.deadline ?? 0) - (await databaseNow(db))) / second);
-        if (left <= 0) throw over({ ...enrolment, state: 'failed', endReason: 'its time is over' });
-        // The database's clock may be another one than at the mint; no machine takes more than it may.
-        const within = Math.min(left, completesWithinMs / second);
-        await bcd(host, options, { step: 'arm', flags: ['--within', String(within)], answer: z.unknown() });
-        const script = ['daemon-reload', `enable ${unitName}`, `restart ${unitName}`].map((words) => `systemctl ${words}`).join('\n');
-        assertDone(await sh(script), 'the restart of bcd');
+        if (host.enrolment.state !== 'completed') await startArmed(host, options);
       }),
 
     tidy: (id) =>
@@ -229,6 +221,17 @@ async function prepare(host: OnHost, options: HostsOptions): Promise<z.infer<typ
   const problem = identityProblem(enrolment.kind, enrolment.nodeId, answer);
   if (problem === undefined) return answer;
   throw new ControlError('INVALID_STATE', problem, { details: { reason: 'other-node' } });
+}
+
+async function startArmed(host: OnHost, options: HostsOptions): Promise<void> {
+  const { enrolment, sh } = host;
+  const left = Math.floor(((enrolment.deadline ?? 0) - (await databaseNow(options.db))) / second);
+  if (left <= 0) throw over({ ...enrolment, state: 'failed', endReason: 'its time is over' });
+  // The database's clock may be another one than at the mint; no machine takes more than it may.
+  const within = Math.min(left, completesWithinMs / second);
+  await bcd(host, options, { step: 'arm', flags: ['--within', String(within)], answer: z.unknown() });
+  const script = ['daemon-reload', `enable ${unitName}`, `restart ${unitName}`].map((verb) => `systemctl ${verb}`).join('\n');
+  assertDone(await sh(script), 'the restart of bcd');
 }
 
 interface BcdStep<T> {

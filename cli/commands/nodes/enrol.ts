@@ -115,9 +115,13 @@ export async function enrolRun(options: EnrolOptions, { io, api }: Ports): Promi
     if (isFailure(outcome) && options.goOn !== true) break;
   }
   if (options.json) writeJson(io, options.nodes.length === 1 ? outcomes[0]?.enrolment : { enrolments: outcomes });
+  assertAllDone(outcomes, options);
+}
+
+function assertAllDone(outcomes: readonly Outcome[], { nodes }: EnrolOptions): void {
   const failed = outcomes.filter(isFailure);
   if (failed.length === 0) return;
-  const left = options.nodes.length - outcomes.length;
+  const left = nodes.length - outcomes.length;
   const rest = left === 0 ? '' : `; ${left} node(s) were left as they are`;
   throw new ControlError('INVALID_STATE', `${failed.map(({ node, error }) => `${node}: ${error}`).join('; ')}${rest}`, {
     details: { reason: 'enrolment-failed', hint: 'what these nodes were before, they are still; correct the cause and order it again' },
