@@ -147,6 +147,13 @@ describe('SSH to machines that lie', function () {
     assert.deepEqual(seen, []);
     (await dial(port)).close();
     assert.deepEqual(seen, ['password correct horse'], 'the same server with the right key is');
+    const login = { kind: 'key', privateKey: readFileSync(makeSshKey(folder, 'ops')) } as const;
+    const unwilling = asking(() => false);
+    await assert.rejects(
+      dial(await portOf(unwilling.server), { credential: login }),
+      refused('UNAUTHENTICATED', /does not take the credential/, 'ssh-auth'),
+    );
+    assert.deepEqual(unwilling.seen, ['publickey'], 'by the method of its credential alone, not even none');
   });
 
   it('a password is given to a single question of keyboard-interactive, and to no list of them', async () => {

@@ -16,6 +16,7 @@ import { type EnrolmentOrder, endEnrolment, getEnrolment, mintEnrolment, orderEn
 import { createHosts, type HostsOptions } from '../../workers/hosts/hosts.ts';
 import { type BroughtProgram, readProgram } from '../../workers/hosts/program.ts';
 import { putScript, shellCommand } from '../../workers/hosts/shell.ts';
+import { eventually } from '../harness/eventually.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { makeSshKey, sshdIsMissing } from '../harness/sshd.ts';
@@ -158,11 +159,14 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
   describe('a machine whose bcd answers as it likes', () => {
     /** @param prepared what it says of the key that it made */
     const lying = (prepared: object) => {
-      const path = join(scratchFolder(), 'bcd');
+      const folder = scratchFolder();
+      const path = join(folder, 'bcd');
       const said = JSON.stringify({ csrSha256: 'a'.repeat(64), nodeId: null, generation: null, ...prepared });
       const answers = `show) echo '{"enrolment":null}';; prepare) echo '${said}';; check) echo '{"healthy":true,"clockOffMs":0}';; *) echo '{"removed":false}';;`;
-      writeFileSync(path, `#!/bin/sh\ncase "$2" in ${answers} esac\n`, { mode: 0o755 });
-      return hosts({ program: null, layout: { ...machine.layout, program: path, dataDir: join(path, '..', 'data') } });
+      writeFileSync(path, `#!/bin/sh\necho "$1 $2" >> ${folder}/asked\ncase "$2" in ${answers} esac\n`, { mode: 0o755 });
+      const layout = { ...machine.layout, program: path, dataDir: join(folder, 'data') };
+      const asked = (): string[] => readFileSync(join(folder, 'asked'), 'utf8').trimEnd().split('\n');
+      return { asked, ...hosts({ program: null, layout }) };
     };
     const cases: readonly [string, object, ReturnType<typeof refused>][] = [
       ['another node', { nodeId: 'db-1' }, refused('INVALID_STATE', /the machine is node "db-1" already/, 'other-node')],
@@ -181,6 +185,24 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
         await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
       });
     }
+
+    it('XC-037 is stopped and started once it is armed, within what is left; behind that, and when it completed, no more', async () => {
+      const id = await order({ nodeId: 'web-75' });
+      const { asked, install, mint, start } = lying({});
+      await install(id);
+      await mint(id);
+      const before = asked().length;
+      const told = machine.told().length;
+      await start(id);
+      await eventually('bcd was started', async () => asked().includes('run --data-dir'));
+      assert.deepEqual(asked().slice(before), ['enrol arm', 'run --data-dir']);
+      assert.deepEqual(machine.told().slice(told), ['daemon-reload', 'enable bcd.service', 'restart bcd.service']);
+      await used.db.query({ text: `update enrolments set deadline = now() where id = $1` }, [id]);
+      await assert.rejects(start(id), refused('INVALID_STATE', /its time is over/, 'enrolment-over'));
+      await used.db.query({ text: `update enrolments set state = 'completed', ended_at = now() where id = $1` }, [id]);
+      await start(id);
+      assert.deepEqual(asked().slice(before), ['enrol arm', 'run --data-dir'], 'nothing more');
+    });
 
     it('XC-038 and by another key, once one was minted, neither', async () => {
       const id = await order({ nodeId: 'web-74' });

@@ -17,7 +17,7 @@ import { endIdentity } from '../../services/revocation.ts';
 import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { hasSshKeygen, makeSshKey } from '../harness/sshd.ts';
-import { addNode, randomBytes, refused, t0, trustDomain } from './support.ts';
+import { addNode, connect, enrol, randomBytes, refused, t0, trustDomain } from './support.ts';
 
 const hostKey = `SHA256:${'A'.repeat(43)}`;
 
@@ -78,6 +78,11 @@ describe('orders to enrol over SSH', () => {
       [known.address, known.port, known.login, known.becomeRoot, known.hostKey, known.credential],
       ['web-2.example.com', 2200, 'ops', true, hostKey, 'file://web'],
     );
+    await endEnrolment(used.db, { id: known.id, as: 'cancel', reason: 'over', now: t0 });
+    const elsewhere = await again('known-2', { hostKey: `SHA256:${'B'.repeat(42)}A`, credential: 'file://other' });
+    await endEnrolment(used.db, { id: elsewhere.id, as: 'fail', reason: 'not there', now: Date.now() });
+    const still = await order({ kind: 'reenrol', nodeId: 'known-2' });
+    assert.deepEqual([still.hostKey, still.credential], [hostKey, 'file://web'], 'what did not complete is not what worked');
   });
 
   it('XC-034 the line of a public key is kept as its fingerprint, as ssh-keygen prints it', async function () {
@@ -154,6 +159,17 @@ describe('orders to enrol over SSH', () => {
       generation: null,
       connected: false,
     });
+  });
+
+  it('XC-043 connected is a session of the next generation: one of the generation before says nothing', async () => {
+    const node = await enrol(used.db, 'known-9');
+    await connect(used.db, node);
+    const { id } = await again('known-9');
+    const isConnected = async (now = t0) => (await enrolmentProgress(used.db, id, now)).connected;
+    assert.equal(await isConnected(), false);
+    await used.db.query({ text: 'update enrolments set base_generation = 0 where id = $1' }, [id]);
+    assert.equal(await isConnected(), true);
+    assert.equal(await isConnected(t0 + 10 * minute), false, 'nor one that was not heard of since');
   });
 
   it('XC-036 an end is for good, says why, and leaves the node as it was', async () => {
