@@ -230,6 +230,24 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     await assert.rejects(hosts().reach(again), refused('INVALID_STATE', /it has an identity already: enrol it again/, 'machine-unfit'));
   });
 
+  it('XC-036 a node that is enrolled again keeps its pins and its unit until it has its next identity', async () => {
+    await addNode(used.db, 'db-2');
+    const [root, content] = [scratchFolder(), '#!/bin/sh\necho 9.9.9\n'];
+    const layout = { program: join(root, 'bcd'), dataDir: join(root, 'data'), configDir: join(root, 'etc'), unitDir: join(root, 'units') };
+    for (const folder of [layout.configDir, layout.unitDir]) mkdirSync(folder);
+    const live = [join(layout.configDir, 'pins.json'), join(layout.unitDir, 'bcd.service')];
+    for (const path of live) writeFileSync(path, 'in force');
+    writeFileSync(layout.program, content, { mode: 0o755 });
+    const sha256 = createHash('sha256').update(content).digest('hex');
+    const again = hosts({ layout, program: { content: Buffer.from(content), version: '9.9.9', sha256 } });
+    const id = await order({ nodeId: 'db-2', kind: 'reenrol' });
+    assert.deepEqual(await again.install(id), { program: 'present' });
+    for (const path of live) assert.equal(readFileSync(path, 'utf8'), 'in force', path);
+    assert.equal(readFileSync(join(layout.configDir, 'enrolment-pins.json'), 'utf8'), pins);
+    assert.deepEqual(readdirSync(layout.unitDir), ['bcd.service']);
+    await endEnrolment(used.db, { id, as: 'cancel', reason: 'over', now: Date.now() });
+  });
+
   it('XC-034 M69 M71 M72 a known machine that shows another host key is told nothing, and stays known by its own until a person says the new one', async () => {
     await addNode(used.db, 'web-9');
     const known = `SHA256:${'B'.repeat(42)}A`;

@@ -105,6 +105,23 @@ describe('enrolment over SSH, as a workflow', function () {
     assert.equal(world.generation, null);
   });
 
+  it('what a machine says of its failure is text to whoever reads the story', async () => {
+    const world = new EnrolmentWorld('enrol');
+    world.before = (step) => {
+      if (step === 'install')
+        throw new ControlError('INVALID_STATE', 'the upload of bcd failed: [repair](https://evil.example) `now`', {
+          details: { reason: 'host-step' },
+        });
+    };
+    const handle = await play(world);
+    await failureOf(handle);
+    const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
+    assert.match(
+      currentDetails,
+      /^\*\*done\*\* node web-7: failed: the upload of bcd failed:  repair \(https:\/\/evil\.example\)  now ; what was prepared/,
+    );
+  });
+
   it('XC-036 a machine that never comes with its new key is given up after its time, and serves on', async () => {
     const world = new EnrolmentWorld('reenrol');
     world.completes = false;

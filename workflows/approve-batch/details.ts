@@ -1,6 +1,6 @@
 /** The Markdown an approver or an operator reads under "current details", with the exact command that approves. */
 import { showInstant } from '../../domain/time.ts';
-import { clip } from '../shared/shape.ts';
+import { plain } from '../shared/shape.ts';
 import type { BatchStatus, Phase } from './messages.ts';
 
 const texts: Readonly<Record<Phase, string>> = Object.freeze({
@@ -24,9 +24,6 @@ export function describeBatch(status: BatchStatus): string {
     `- look at it: \`better-compute batch show ${batchId}\``,
   ].join('\n');
 }
-
-/** The texts of people and agents are theirs: without what would make Markdown of them, and cut. */
-const plain = (text: string, max: number): string => clip(text.replace(/[\p{C}`<>[\]*_|\\]/gu, ' '), max);
 
 function describeWhat({ state, size, reason, root, proposedBy }: BatchStatus): string[] {
   if (state === null) return [];

@@ -14,6 +14,7 @@ import { workflowIds } from '../../temporal.config.ts';
 import { onControl, onHosts } from '../shared/activity-options.ts';
 import { showPhase } from '../shared/attributes.ts';
 import { findRefusal, refusing, toFailure } from '../shared/failures.ts';
+import { plain } from '../shared/shape.ts';
 import { versioned } from '../shared/versioning.ts';
 import {
   type EnrolNodeInput,
@@ -142,7 +143,7 @@ function newTelling(order: EnrolNodeInput): Telling {
     enter(phase, detail, { waitingOn = [], deadlineMs = null as number | null } = {}) {
       current = { ...current, phase, detail, deadlineMs };
       showPhase({ phase, waitingOn, deadlineMs });
-      setCurrentDetails(`**${phase}** node ${order.nodeId}: ${detail}`);
+      setCurrentDetails(`**${phase}** node ${order.nodeId}: ${plain(detail, 600)}`);
     },
   };
 }

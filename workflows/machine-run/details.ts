@@ -1,7 +1,7 @@
 /** The Markdown an operator reads under "current details": who is waited for, what was said last, and what to type. */
 import { showInstant } from '../../domain/time.ts';
 import type { RunPhase, RunStatus } from '../shared/machine-messages.ts';
-import { clip } from '../shared/shape.ts';
+import { plain } from '../shared/shape.ts';
 
 const texts: Readonly<Record<RunPhase, string>> = Object.freeze({
   planning: 'claiming the machine and making the plan',
@@ -23,9 +23,6 @@ const texts: Readonly<Record<RunPhase, string>> = Object.freeze({
   finishing: 'writing down how it ended',
   done: 'ended',
 });
-
-/** What people, machines and controllers say is theirs: without what would make Markdown of it, and cut. */
-const plain = (text: string, max = 400): string => clip(text.replace(/[\p{C}`<>[\]*_|\\]/gu, ' '), max);
 
 export function describeRun(status: RunStatus): string {
   const { phase, machineId, step, bmc } = status;

@@ -91,4 +91,7 @@ export function kindOf(value: unknown): string {
 
 const hasControl = (value: string): boolean => /[\u0000-\u0008\u000b-\u001f\u007f]/.test(value);
 
+/** What people, machines and controllers say is theirs: without what would make Markdown of it, and cut. */
+export const plain = (text: string, max = 400): string => clip(text.replace(/[\p{C}`<>[\]*_|\\]/gu, ' '), max);
+
 export const clip = (text: string, max = 40): string => (text.length > max ? `${text.slice(0, max)}…` : text);
