@@ -28,7 +28,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart=${quoted(program)} run --data-dir ${quoted(dataDir)} --pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}${websocketUrl === null ? '' : ` --websocket-url ${quoted(websocketUrl)}`}
+ExecStart=${quoted(program)} run ${dataDirArgument(dataDir)}--pins ${quoted(pins)}${releaseKeys === null ? '' : ` --release-keys ${quoted(releaseKeys)}`}${websocketUrl === null ? '' : ` --websocket-url ${quoted(websocketUrl)}`}
 Restart=always
 RestartSec=5
 KillMode=mixed
@@ -52,6 +52,9 @@ SystemCallArchitectures=native
 [Install]
 WantedBy=multi-user.target
 `;
+
+/** As it stands in the unit's ExecStart, with the space behind it: which bcd the unit is of. */
+export const dataDirArgument = (dataDir: string): string => `--data-dir ${quoted(dataDir)} `;
 
 /** systemd expands %; a path is quoted whole. Line ends cannot occur: paths are checked before. */
 const escaped = (text: string): string => text.replaceAll('%', '%%');

@@ -16,6 +16,8 @@ export interface MachineFacts {
   readonly version: string;
   /** Whether an identity lies in its data folder. */
   readonly joined: boolean;
+  /** Whether bcd.service there is of a bcd with another data folder. */
+  readonly otherUnit: boolean;
 }
 
 /** The program of this release, as the worker has it. */
@@ -27,7 +29,7 @@ export interface ReleaseProgram {
 const oldestNode = 20;
 
 export function machineProblems(kind: EnrolmentKind, facts: MachineFacts, release: ReleaseProgram | null): string[] {
-  const { system, uid, node, systemctl, joined } = facts;
+  const { system, uid, node, systemctl } = facts;
   return [
     ...(system.startsWith('Linux ') ? [] : [`it runs ${system === '' ? 'nothing we know' : shown(system)}, not Linux`]),
     ...(uid === '0' ? [] : [`the login has uid ${shown(uid)} there: log in as root, or with --sudo`]),
@@ -35,10 +37,20 @@ export function machineProblems(kind: EnrolmentKind, facts: MachineFacts, releas
       ? []
       : [`it has ${node === '' ? 'no node' : `node ${shown(node)}`}; bcd needs ${oldestNode} or later`]),
     ...(systemctl === '' ? ['it has no systemctl: bcd would not be kept running'] : []),
-    ...(kind === 'enrol' && joined ? ['it has an identity already: enrol it again (nodes reenrol), or remove its data folder first'] : []),
+    ...(kind === 'enrol' ? standingProblems(facts) : []),
     ...programProblem(kind, facts, release),
   ];
 }
+
+/** A new machine has nothing that an enrolment would take the place of. */
+const standingProblems = ({ joined, otherUnit }: MachineFacts): string[] => [
+  ...(joined ? ['it has an identity already: enrol it again (nodes reenrol), or remove its data folder first'] : []),
+  ...(otherUnit
+    ? [
+        'its bcd.service is of a bcd with another data folder (BETTER_COMPUTE_HOST_DATA says which one is used here): it may be a node already',
+      ]
+    : []),
+];
 
 const nodeMajor = (version: string): number => Number(/^v(\d{1,4})\./.exec(version)?.[1] ?? 0);
 

@@ -53,12 +53,14 @@ describe('what a machine must be', () => {
     sha256: release.sha256,
     version: '0.1.0',
     joined: false,
+    otherUnit: false,
   };
 
   it('XC-046 XC-047 XC-048 every reason is said at once', () => {
     assert.deepEqual(machineProblems('enrol', good, release), []);
-    const bad = { ...good, system: 'FreeBSD amd64', uid: '1000', node: 'v18.0.0', systemctl: '', joined: true };
-    assert.equal(machineProblems('enrol', bad, release).length, 5);
+    const bad = { ...good, system: 'FreeBSD amd64', uid: '1000', node: 'v18.0.0', systemctl: '', joined: true, otherUnit: true };
+    assert.equal(machineProblems('enrol', bad, release).length, 6);
+    assert.equal(machineProblems('reenrol', bad, release).length, 4, 'what stands there is what a node that serves has');
     assert.match(String(machineProblems('enrol', { ...good, node: '' }, release)), /it has no node; bcd needs 20 or later/);
     assert.match(String(machineProblems('enrol', { ...good, sha256: '' }, null)), /it has no bcd, and the hosts worker has none to bring/);
   });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
@@ -128,8 +128,8 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     await endEnrolment(used.db, { id, as: 'fail', reason: 'unheard', now: Date.now() });
     for (const step of ['reach', 'install', 'prepare', 'mint', 'start'] as const)
       await assert.rejects(hosts()[step](id), refused('INVALID_STATE', /is failed: unheard/, 'enrolment-over'));
-    assert.match((await hosts().tidy(id)).detail, /what was prepared on the machine is removed; its daemon is stopped/);
-    assert.deepEqual(machine.told(), ['disable --now bcd.service']);
+    assert.deepEqual(await hosts().tidy(id), { detail: 'what was prepared on the machine is removed' });
+    assert.deepEqual(machine.told(), [], 'what was not started is not stopped');
     assert.equal(everything().includes('enrolment.json'), false);
   });
 
@@ -158,15 +158,15 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
 
   describe('a machine whose bcd answers as it likes', () => {
     /** @param prepared what it says of the key that it made */
-    const lying = (prepared: object) => {
+    const lying = (prepared: object, unitDir?: string) => {
       const folder = scratchFolder();
       const path = join(folder, 'bcd');
       const said = JSON.stringify({ csrSha256: 'a'.repeat(64), nodeId: null, generation: null, ...prepared });
       const answers = `show) echo '{"enrolment":null}';; prepare) echo '${said}';; check) echo '{"healthy":true,"clockOffMs":0}';; *) echo '{"removed":false}';;`;
       writeFileSync(path, `#!/bin/sh\necho "$1 $2" >> ${folder}/asked\ncase "$2" in ${answers} esac\n`, { mode: 0o755 });
-      const layout = { ...machine.layout, program: path, dataDir: join(folder, 'data') };
+      const layout = { ...machine.layout, program: path, dataDir: join(folder, 'data'), unitDir: unitDir ?? join(folder, 'units') };
       const asked = (): string[] => readFileSync(join(folder, 'asked'), 'utf8').trimEnd().split('\n');
-      return { asked, ...hosts({ program: null, layout }) };
+      return { asked, ...layout, ...hosts({ program: null, layout }) };
     };
     const cases: readonly [string, object, ReturnType<typeof refused>][] = [
       ['another node', { nodeId: 'db-1' }, refused('INVALID_STATE', /the machine is node "db-1" already/, 'other-node')],
@@ -188,7 +188,9 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
 
     it('XC-037 is stopped and started once it is armed, within what is left; behind that, and when it completed, no more', async () => {
       const id = await order({ nodeId: 'web-75' });
-      const { asked, install, mint, start } = lying({});
+      const { unitDir } = machine.layout;
+      rmSync(join(unitDir, 'bcd.service'), { force: true });
+      const { asked, install, mint, start } = lying({}, unitDir);
       await install(id);
       await mint(id);
       const before = asked().length;
@@ -202,6 +204,34 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
       await used.db.query({ text: `update enrolments set state = 'completed', ended_at = now() where id = $1` }, [id]);
       await start(id);
       assert.deepEqual(asked().slice(before), ['enrol arm', 'run --data-dir'], 'nothing more');
+      rmSync(join(unitDir, 'bcd.service'));
+    });
+
+    it('XC-036 is stopped when it was started in vain, and left running once it has an identity', async () => {
+      const id = await order({ nodeId: 'web-76' });
+      const { dataDir, mint, tidy } = lying({});
+      await mint(id);
+      await endEnrolment(used.db, { id, as: 'fail', reason: 'it did not come', now: Date.now() });
+      const told = machine.told().length;
+      mkdirSync(dataDir);
+      writeFileSync(join(dataDir, 'identity.json'), '{}');
+      assert.match((await tidy(id)).detail, /; it has an identity, so its daemon is left running$/);
+      assert.deepEqual(machine.told().slice(told), []);
+      rmSync(join(dataDir, 'identity.json'));
+      assert.match((await tidy(id)).detail, /; its daemon is stopped and not started again$/);
+      assert.deepEqual(machine.told().slice(told), ['disable --now bcd.service']);
+    });
+
+    it('XC-036 is not enrolled as a new machine where bcd.service is another bcd’s, and that one is not stopped', async () => {
+      const { unitDir, reach, tidy } = lying({});
+      mkdirSync(unitDir);
+      writeFileSync(join(unitDir, 'bcd.service'), 'ExecStart=/usr/local/bin/bcd run --data-dir /data/bcd --pins /etc/pins.json\n');
+      const id = await order({ nodeId: 'web-77' });
+      const told = machine.told().length;
+      await assert.rejects(reach(id), refused('INVALID_STATE', /its bcd.service is of a bcd with another data folder/, 'machine-unfit'));
+      await endEnrolment(used.db, { id, as: 'fail', reason: 'unfit', now: Date.now() });
+      await tidy(id);
+      assert.deepEqual(machine.told().slice(told), []);
     });
 
     it('XC-038 and by another key, once one was minted, neither', async () => {

@@ -26,6 +26,7 @@ export function factsOf({ stdout }: HostOutput): MachineFacts {
     sha256: of('sha256'),
     version: of('version'),
     joined: of('joined') === 'yes',
+    otherUnit: of('unit') === 'other',
   };
 }
 

@@ -95,7 +95,8 @@ export function createHosts(options: HostsOptions): HostsPort {
         const { enrolment, sh } = host;
         const { removed } = await bcd(host, options, { step: 'abandon', flags: [], answer: z.object({ removed: z.boolean() }) });
         const detail = removed ? 'what was prepared on the machine is removed' : 'nothing was prepared on the machine';
-        if (enrolment.kind === 'reenrol') return { detail };
+        // What was not minted was not started either: whatever runs there is not this enrolment's to stop.
+        if (enrolment.kind === 'reenrol' || enrolment.deadline === null) return { detail };
         const { joined } = factsOf(await sh(lookScript(layout)));
         if (joined) return { detail: `${detail}; it has an identity, so its daemon is left running` };
         await sh(`systemctl disable --now ${unitName} || true`);

@@ -1,5 +1,7 @@
 /** The scripts that run on a machine: POSIX sh, as root, again as often as one likes. What they are told is quoted; nothing secret is among it. */
 import { shellQuoted } from '../../runtime/shell.ts';
+import { dataDirArgument, unitName } from '../../runtime/systemd-unit.ts';
+import type { HostLayout } from './layout.ts';
 
 /** Programs of the system lie beside the path of a login that is no login shell. */
 const prelude = 'set -eu; umask 077; PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"; export PATH';
@@ -11,7 +13,7 @@ export function shellCommand(script: string, { becomeRoot }: { readonly becomeRo
 }
 
 /** Lines of `name=value`, for the worker. */
-export const lookScript = ({ program, dataDir }: { readonly program: string; readonly dataDir: string }): string => `
+export const lookScript = ({ program, dataDir, unitDir }: HostLayout): string => `
 program=${shellQuoted(program)}
 say() { printf '%s=%s\\n' "$1" "$2"; }
 say system "$(uname -sm 2>/dev/null || true)"
@@ -21,6 +23,8 @@ say systemctl "$(command -v systemctl || true)"
 say sha256 "$(sha256sum "$program" 2>/dev/null | cut -d' ' -f1 || true)"
 say version "$("$program" --version 2>/dev/null || true)"
 if [ -e ${shellQuoted(`${dataDir}/identity.json`)} ]; then say joined yes; else say joined no; fi
+unit=${shellQuoted(`${unitDir}/${unitName}`)}
+if [ -e "$unit" ] && ! grep -qF -- ${shellQuoted(dataDirArgument(dataDir))} "$unit"; then say unit other; else say unit ours; fi
 `;
 
 export interface Put {
