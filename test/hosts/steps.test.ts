@@ -118,7 +118,7 @@ describe(`steps on a machine over SSH${why === null ? '' : `, not run: ${why}`}`
     assert.deepEqual(machine.told(), [], 'nothing was started');
   });
 
-  it('XC-041 a machine that does not hear this control plane has no key minted, and tidies up', async () => {
+  it('XC-041 XC-045 XC-052 a machine that does not hear this control plane has no key minted, and tidies up', async () => {
     const id = (await used.db.query<{ id: string }>({ text: `select id from enrolments where node_id = 'web-7'` }))[0]?.id ?? '';
     await assert.rejects(hosts().mint(id), /bcd enrol check, on the machine: /);
     const { state, deadline } = await getEnrolment(used.db, id);
