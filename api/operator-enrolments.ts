@@ -76,7 +76,7 @@ export function createOperatorEnrolments({ db, trustDomain, workflows, now }: Op
       const ended = await endEnrolment(db, { id, as: 'cancel', reason, actor, now: now() });
       // The machine, or its workflow, was quicker.
       if (ended !== 'cancelled') throw endedAs(id, ended);
-      await workflows.cancelEnrolment(nodeId);
+      await workflows.cancelEnrolment({ nodeId, enrolmentId: id });
       return viewOf(await getEnrolment(db, id));
     },
   };

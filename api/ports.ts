@@ -89,8 +89,8 @@ export interface OperatorWorkflows {
   }): Promise<Started>;
   /** @throws INVALID_STATE when the node is being enrolled already */
   startEnrolment(input: { kind: EnrolmentKind; nodeId: string; enrolmentId: string }): Promise<Started>;
-  /** Nothing, where none runs. */
-  cancelEnrolment(nodeId: string): Promise<void>;
+  /** Nothing, where none runs, or that of another enrolment of the node. */
+  cancelEnrolment(input: { nodeId: string; enrolmentId: string }): Promise<void>;
   startCommands(input: CommandsRequest & { unique: string }): Promise<Started>;
   startReboots(input: RebootRequest & { unique: string }): Promise<Started>;
   /** Workflows that wait or are in trouble, as far as Temporal knows. */

@@ -8,6 +8,8 @@ export interface WorkflowOrder {
   readonly workflowId: string;
   readonly input: unknown;
   readonly summary: string;
+  /** What its id does not say of it, for whoever asks before anything runs. */
+  readonly memo?: Readonly<Record<string, unknown>>;
 }
 
 export type StartWorkflow = (type: string, order: WorkflowOrder) => Promise<Started>;
@@ -15,7 +17,7 @@ export type StartWorkflow = (type: string, order: WorkflowOrder) => Promise<Star
 /** What it answers throws CONFLICT while a workflow of that id runs, UNAVAILABLE while Temporal is away. */
 export const createStartWorkflow =
   (client: () => Promise<Client>): StartWorkflow =>
-  (type, { workflowId, input, summary }) =>
+  (type, { workflowId, input, summary, memo }) =>
     calling(`workflow ${workflowId}`, async () => {
       const { workflow } = await client();
       const handle = await workflow.start(type, {
@@ -24,6 +26,7 @@ export const createStartWorkflow =
         args: [input],
         workflowIdConflictPolicy: 'FAIL',
         staticSummary: summary,
+        ...(memo === undefined ? {} : { memo }),
       });
       return { workflowId, runId: handle.firstExecutionRunId };
     });

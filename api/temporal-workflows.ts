@@ -32,15 +32,20 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
     startEnrolment: ({ kind, ...order }) => {
       const { type, summary } = enrolmentTypes[kind];
       const input: EnrolNodeInput = order;
-      return start(type, { workflowId: workflowIds.enrolment(order.nodeId), input, summary });
+      return start(type, { workflowId: workflowIds.enrolment(order.nodeId), input, summary, memo: { enrolmentId: order.enrolmentId } });
     },
-    cancelEnrolment: async (nodeId) => {
+    cancelEnrolment: async ({ nodeId, enrolmentId }) => {
       const workflowId = workflowIds.enrolment(nodeId);
-      await calling(`workflow ${workflowId}`, async () => (await client()).workflow.getHandle(workflowId).cancel()).catch(
-        (error: unknown) => {
-          if (codeOf(error) !== 'NOT_FOUND') throw error;
-        },
-      );
+      try {
+        await calling(`workflow ${workflowId}`, async () => {
+          const { workflow } = await client();
+          const { memo, runId } = await workflow.getHandle(workflowId).describe();
+          // The node may have been ordered anew since: that run is another enrolment's.
+          if (memo?.['enrolmentId'] === enrolmentId) await workflow.getHandle(workflowId, runId).cancel();
+        });
+      } catch (error) {
+        if (codeOf(error) !== 'NOT_FOUND') throw error;
+      }
     },
     startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs, batchId }) => {
       const input: RunCommandInput = {

@@ -77,7 +77,7 @@ export async function startBatchApi(
         remembered.enrolling.asked.push(['start', input]);
         return { workflowId: `node/${input.nodeId}/identity`, runId: 'run-6' };
       },
-      cancelEnrolment: async (nodeId) => void remembered.enrolling.asked.push(['cancel', nodeId]),
+      cancelEnrolment: async ({ nodeId }) => void remembered.enrolling.asked.push(['cancel', nodeId]),
       listUnwatched: async () => [],
       listUnwatchedEnrolments: async () => [],
       listStuck: async () => [],

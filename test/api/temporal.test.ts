@@ -33,6 +33,7 @@ describe('over a real Temporal server', function () {
       workflowIds.revokeSshCertificate('4711'),
       workflowIds.runCommand('once'),
       workflowIds.rebootNodes('once'),
+      workflowIds.enrolment('node-1'),
     ]) {
       await temporal.client.workflow
         .getHandle(id)
@@ -49,6 +50,22 @@ describe('over a real Temporal server', function () {
     workers = await runRotationWorkers(temporal, world);
     return createRotationPort(temporal.client);
   };
+
+  it('asks the run of an enrolment to end, and never that of another one of the same node', async () => {
+    const calls = createOperatorWorkflows(async () => temporal.client, Date.now);
+    const [mine, other] = [`enr-${'a'.repeat(24)}`, `enr-${'b'.repeat(24)}`];
+    await calls.cancelEnrolment({ nodeId: 'node-1', enrolmentId: mine });
+    const { workflowId } = await calls.startEnrolment({ kind: 'reenrol', nodeId: 'node-1', enrolmentId: mine });
+    // Nobody carries it out here: what was asked of it stands in its history.
+    const isAsked = async (): Promise<boolean> => {
+      const { events } = await temporal.client.workflow.getHandle(workflowId).fetchHistory();
+      return events?.some(({ workflowExecutionCancelRequestedEventAttributes: asked }) => asked != null) ?? false;
+    };
+    await calls.cancelEnrolment({ nodeId: 'node-1', enrolmentId: other });
+    assert.equal(await isAsked(), false);
+    await calls.cancelEnrolment({ nodeId: 'node-1', enrolmentId: mine });
+    assert.equal(await isAsked(), true);
+  });
 
   it('starts one rotation, shows whom it waits for, lets an operator decide, and tells its end', async () => {
     const rotation = await begin();
