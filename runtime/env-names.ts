@@ -57,6 +57,17 @@ export const envNames: Readonly<Record<string, EnvName>> = Object.freeze({
   BETTER_COMPUTE_POSTGRES_PORT: { summary: 'port of the embedded PostgreSQL' },
   BETTER_COMPUTE_TEMPORAL_PORT: { summary: 'port of the local Temporal server' },
   BETTER_COMPUTE_TEMPORAL_UI_PORT: { summary: 'port of the local Temporal UI' },
+  BETTER_COMPUTE_HOST_CREDENTIALS: {
+    summary:
+      'folder of private keys and passwords by which machines are enrolled over SSH (file:// references); read by the hosts worker alone',
+  },
+  BETTER_COMPUTE_HOST_BCD: { summary: 'program of bcd that machines get which are enrolled over SSH' },
+  BETTER_COMPUTE_HOST_PROGRAM: { summary: 'place of bcd on those machines (default /usr/local/bin/bcd)' },
+  BETTER_COMPUTE_HOST_DATA: { summary: 'its data folder there (default /var/lib/better-compute/bcd)' },
+  BETTER_COMPUTE_HOST_CONFIG: { summary: 'folder of pins.json there (default /etc/better-compute)' },
+  BETTER_COMPUTE_HOST_UNITS: { summary: 'folder of systemd units there (default /etc/systemd/system)' },
+  BETTER_COMPUTE_HOST_WEBSOCKET_URL: { summary: 'wss URL by which those machines reach the gateway, where a proxy takes TLS apart' },
+  BETTER_COMPUTE_HOST_APPROVER_SET_SHA256: { summary: 'the only first approver set that those machines take' },
   BETTER_COMPUTE_HOST_MODULE: { summary: 'module whose export host says what a gateway presents, in place of the environment' },
   BETTER_COMPUTE_TLS_INTERVAL_MS: { summary: 'how often TLS files are looked at (default 60000)' },
   BETTER_COMPUTE_TLS: { summary: 'folder of the TLS files (default <home>/tls)' },
