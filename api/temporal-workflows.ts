@@ -29,24 +29,7 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
         input,
         summary: credentialSummary,
       }),
-    startEnrolment: ({ kind, ...order }) => {
-      const { type, summary } = enrolmentTypes[kind];
-      const input: EnrolNodeInput = order;
-      return start(type, { workflowId: workflowIds.enrolment(order.nodeId), input, summary, memo: { enrolmentId: order.enrolmentId } });
-    },
-    cancelEnrolment: async ({ nodeId, enrolmentId }) => {
-      const workflowId = workflowIds.enrolment(nodeId);
-      try {
-        await calling(`workflow ${workflowId}`, async () => {
-          const { workflow } = await client();
-          const { memo, runId } = await workflow.getHandle(workflowId).describe();
-          // The node may have been ordered anew since: that run is another enrolment's.
-          if (memo?.['enrolmentId'] === enrolmentId) await workflow.getHandle(workflowId, runId).cancel();
-        });
-      } catch (error) {
-        if (codeOf(error) !== 'NOT_FOUND') throw error;
-      }
-    },
+    ...enrolmentsOf(client),
     startCommands: ({ unique, kind, nodes, payload, actor, reason, deadlineMs, batchId }) => {
       const input: RunCommandInput = {
         kind: kind as RunCommandInput['kind'],
@@ -80,3 +63,25 @@ export function createOperatorWorkflows(client: () => Promise<Client>, now: () =
       }),
   };
 }
+
+const enrolmentsOf = (client: () => Promise<Client>): Pick<OperatorWorkflows, 'startEnrolment' | 'cancelEnrolment'> => ({
+  startEnrolment: ({ kind, ...order }) => {
+    const { type, summary } = enrolmentTypes[kind];
+    const input: EnrolNodeInput = order;
+    const { nodeId, enrolmentId } = order;
+    return createStartWorkflow(client)(type, { workflowId: workflowIds.enrolment(nodeId), input, summary, memo: { enrolmentId } });
+  },
+  async cancelEnrolment({ nodeId, enrolmentId }) {
+    const workflowId = workflowIds.enrolment(nodeId);
+    try {
+      await calling(`workflow ${workflowId}`, async () => {
+        const { workflow } = await client();
+        const { memo, runId } = await workflow.getHandle(workflowId).describe();
+        // The node may have been ordered anew since: that run is another enrolment's.
+        if (memo?.['enrolmentId'] === enrolmentId) await workflow.getHandle(workflowId, runId).cancel();
+      });
+    } catch (error) {
+      if (codeOf(error) !== 'NOT_FOUND') throw error;
+    }
+  },
+});
