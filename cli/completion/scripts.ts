@@ -1,7 +1,7 @@
 /** The three shells. Each script is a table of the tree and the few lines that look things up in it. */
+import { shellQuoted as quote } from '../../runtime/shell.ts';
 import { type CompletionNode, walkTree } from './tree.ts';
 
-const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const wordsOf = (node: CompletionNode): string[] => [...node.commands.map(({ name }) => name), ...node.words];
 
 /** Words and flags by path; flags with known values by path and flag. */

@@ -6,6 +6,6 @@
  * from the machine. The second has the root of the machines that it enrols, as it must, and gets no identity that no operator ordered.
  */
 export { type EnrolmentProgress, endEnrolment, enrolmentProgress, mintEnrolment, over } from './moves.ts';
-export { draftEnrolment, type EnrolmentOrder, hostKeyFingerprint, orderEnrolment } from './order.ts';
+export { draftEnrolment, type EnrolmentOrder, orderEnrolment } from './order.ts';
 export { getEnrolment, listEnrolments } from './rows.ts';
 export type { Enrolment } from './types.ts';

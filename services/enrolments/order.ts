@@ -2,13 +2,14 @@
  * An operator's order to enrol a machine over SSH (XC-033, XC-034). All that decides where a credential is sent stands in its row, written here and
  * never changed: workflows and workers name the row by its id. Nothing is dialled before the host key is known.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { isNodeId } from '../../domain/commands/ids.ts';
 import { readHostKeyText } from '../../domain/enrolment/host-key.ts';
 import { accessProblems, credentialProblem, type EnrolmentKind, type HostAccess, sshPort } from '../../domain/enrolment/order.ts';
 import { ControlError } from '../../domain/errors.ts';
 import { type Database, type Executor, instant } from '../../drizzle/client.ts';
 import { lockNode, type NodeFacts } from '../../drizzle/queries/nodes.ts';
+import { sshFingerprint } from '../../pki/ssh/index.ts';
 import { formatSpiffeId } from '../../pki/x509/index.ts';
 import { appendAudit } from '../audit.ts';
 import { assertTenant, defaultTenant } from '../tenants.ts';
@@ -71,13 +72,11 @@ const insert = {
 };
 
 async function insertRow(tx: Executor, row: Draft & Pick<Enrolment, 'id' | 'createdBy' | 'reason' | 'createdAt'>): Promise<void> {
-  const { nodeId, createdBy, reason, createdAt } = row;
-  const { id, siteId, role, tenantId, kind, baseGeneration, address, port, login, becomeRoot, hostKey, credential } = row;
-  const whose = [id, nodeId, siteId, role, tenantId, kind, baseGeneration];
-  const written = await tx.query(
-    insert,
-    whose.concat([address, port, login, becomeRoot, hostKey, credential, createdBy, reason, instant(createdAt)] as never[]),
-  );
+  const { id, nodeId, siteId, role, tenantId, kind, baseGeneration, createdBy, reason } = row;
+  const { address, port, login, becomeRoot, hostKey, credential } = row;
+  const whose: unknown[] = [id, nodeId, siteId, role, tenantId, kind, baseGeneration];
+  const how = [address, port, login, becomeRoot, hostKey, credential];
+  const written = await tx.query(insert, whose.concat(how, createdBy, reason, instant(row.createdAt)));
   if (written.length === 0) throw inProgress(nodeId);
 }
 
@@ -167,12 +166,8 @@ function hostKeyOf(text: string | undefined): string {
     });
   const key = readHostKeyText(text.trim());
   if (key.kind === 'refused') throw refused([`host key ${JSON.stringify(text.slice(0, 80))}: ${key.why}`]);
-  return key.kind === 'fingerprint' ? key.fingerprint : hostKeyFingerprint(key.blob);
+  return key.kind === 'fingerprint' ? key.fingerprint : sshFingerprint(key.blob);
 }
-
-/** As `ssh-keygen -lf` prints it. @param blob the key as it stands in the protocol (RFC 4253 section 6.6) */
-export const hostKeyFingerprint = (blob: Uint8Array): string =>
-  `SHA256:${createHash('sha256').update(blob).digest('base64').replace(/=+$/, '')}`;
 
 const refused = (problems: readonly string[]): ControlError =>
   new ControlError('INVALID_INPUT', problems.join('; '), { details: { reason: 'enrolment-order', problems } });

@@ -15,7 +15,8 @@ import { decodeMessage, type JoinRequest, JoinRequestSchema } from '../../proto/
 import { createDeployment, joinedNode, sha256, type TestDeployment } from '../harness/deployment.ts';
 import { CallRefusal, type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
-import { bcd, enrolmentId, evidenceOf, grantNext, type HealthLie, pinsFile, pinsOf, type Ran, sayHealth } from './enrol-stage.ts';
+import { bcdHere as bcd, type Ran } from './bcd-here.ts';
+import { enrolmentId, evidenceOf, grantNext, type HealthLie, pinsFile, pinsOf, sayHealth } from './enrol-stage.ts';
 import { joinRequestsOf } from './join-stage.ts';
 
 describe('bcd enrol', function () {

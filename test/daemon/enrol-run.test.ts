@@ -22,8 +22,9 @@ import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { addEnrolment } from '../services/enrolment-rows.ts';
 import { certificatesOf } from '../services/identity-support.ts';
 import { recordingLog } from '../services/support.ts';
+import { bcdHere as bcd, type Ran } from './bcd-here.ts';
 import { type Bcd, startBcd } from './bcd-process.ts';
-import { bcd, pinsFile, pinsOf, type Ran } from './enrol-stage.ts';
+import { pinsFile, pinsOf } from './enrol-stage.ts';
 
 describe('bcd run with an armed enrolment', function () {
   this.timeout(180_000);

@@ -1,7 +1,6 @@
 /** A control plane that enrols machines over SSH, as a machine sees it: signed health, and then the next identity of one node. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runBcd } from '../../daemon/cli/program.ts';
 import { type EnrolmentEvidence, readEnrolmentEvidence } from '../../domain/enrolment/evidence.ts';
 import { type ControlPlanePins, encodePinsFile, signJoinResponse } from '../../pki/enroll/index.ts';
 import { parseCsr, type Signer } from '../../pki/x509/index.ts';
@@ -49,23 +48,4 @@ export async function pinsFile(pins: ControlPlanePins): Promise<string> {
   const path = join(scratchFolder(), 'pins.json');
   await writeFile(path, encodePinsFile(pins));
   return path;
-}
-
-export interface Ran {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-/** One command line of bcd, in this process. */
-export async function bcd(args: readonly string[]): Promise<Ran> {
-  let [out, err] = ['', ''];
-  const io = {
-    out: (text: string) => void (out += `${text}\n`),
-    err: (text: string) => void (err += `${text}\n`),
-    env: {},
-    now: Date.now,
-    readStdin: async () => '',
-  };
-  return { code: await runBcd(args, io), out, err };
 }

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
-import { runBcd } from '../../daemon/cli/program.ts';
 import { underPins } from '../../daemon/config.ts';
 import { findIdentity, getIdentity, identityPath, saveIdentity } from '../../daemon/state/identity.ts';
 import { encodeJoinBundle, encodePinsFile, joinBundleUnder, parseJoinBundle, parsePinsFile } from '../../pki/enroll/index.ts';
@@ -10,6 +9,7 @@ import { createApprover, quorumOfApprovers, signedSet } from '../harness/approve
 import { commandOf, createDeployment, joinBundleOf, joinedNode, type TestDeployment, trustMessage } from '../harness/deployment.ts';
 import { type FakeGateway, startFakeGateway } from '../harness/fake-gateway.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
+import { bcdHere, type Ran } from './bcd-here.ts';
 import { grantJoin } from './join-stage.ts';
 import { type QuorumMachine, startBcdMachine, type Verdict } from './quorum-machine.ts';
 import { type Cast, createCast } from './quorum-scenarios.ts';
@@ -48,17 +48,7 @@ describe('the approver set in a machine’s files', function () {
   const set = (): QuorumFields => cast.trust.quorum as QuorumFields;
   const word = ({ kind, reject, reason }: Verdict): string => (kind === 'accepted' ? kind : `${reject} ${reason}`);
 
-  async function bcd(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-    let [out, err] = ['', ''];
-    const io = {
-      out: (text: string) => void (out += `${text}\n`),
-      err: (text: string) => void (err += `${text}\n`),
-      env: {},
-      now: Date.now,
-      readStdin: async () => '',
-    };
-    return { code: await runBcd(args, io), out, err };
-  }
+  const bcd = (...args: string[]): Promise<Ran> => bcdHere(args);
 
   describe('that cannot be read', () => {
     const damageTrust = async (dataDir: string): Promise<void> => {

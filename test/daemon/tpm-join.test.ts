@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { renewIdentity } from '../../daemon/agent/renewal.ts';
-import { runBcd } from '../../daemon/cli/program.ts';
 import { generateNodeKey, getIdentity, type StoredIdentity, saveIdentity } from '../../daemon/state/identity.ts';
 import { attestByTpm } from '../../daemon/tpm/attest.ts';
 import { withTpm } from '../../daemon/tpm/machine-tpm.ts';
@@ -24,6 +23,7 @@ import { useDatabase } from '../harness/postgres.ts';
 import { removeScratchFolders, scratchFolder } from '../harness/scratch.ts';
 import { type SoftwareTpm, startSwtpm, swtpmMissing } from '../harness/swtpm.ts';
 import { recordingLog, refused } from '../services/support.ts';
+import { bcdHere, type Ran } from './bcd-here.ts';
 import { type RealGateway, startRealGateway } from './real-gateway.ts';
 
 describe('bcd with a TPM', function () {
@@ -69,17 +69,7 @@ describe('bcd with a TPM', function () {
       return ekSha256;
     });
   }
-  async function bcd(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-    let [out, err] = ['', ''];
-    const io = {
-      out: (text: string) => void (out += `${text}\n`),
-      err: (text: string) => void (err += `${text}\n`),
-      env: {},
-      now: Date.now,
-      readStdin: async () => '',
-    };
-    return { code: await runBcd(args, io), out, err };
-  }
+  const bcd = (...args: string[]): Promise<Ran> => bcdHere(args);
   const joinByTpm = (dataDir: string, one: SoftwareTpm, ...more: string[]) =>
     bcd(
       'join',

@@ -31,12 +31,15 @@ export function factsOf({ stdout }: HostOutput): MachineFacts {
 }
 
 /** @throws INVALID_STATE (host-step) with what the machine said; UNAVAILABLE for what a signal ended there, as a restart of the machine does */
-export function assertDone({ code, stdout, stderr }: HostOutput, what: string): void {
-  if (code === 0) return;
+export function assertDone(output: HostOutput, what: string): void {
+  if (output.code !== 0) throw failed(output, what);
+}
+
+function failed({ code, stdout, stderr }: HostOutput, what: string): ControlError {
   const said = word(stderr) || word(stdout) || 'nothing was said';
   const details = { reason: 'host-step', step: what };
-  if (code === null) throw new ControlError('UNAVAILABLE', `${what} was ended on the machine: ${said}`, { details });
-  throw new ControlError('INVALID_STATE', `${what} failed on the machine (exit code ${code}): ${said}`, { details });
+  if (code === null) return new ControlError('UNAVAILABLE', `${what} was ended on the machine: ${said}`, { details });
+  return new ControlError('INVALID_STATE', `${what} failed on the machine (exit code ${code}): ${said}`, { details });
 }
 
 const refusal = z.object({ error: z.object({ code: z.string().max(64), message: z.string(), details: z.unknown().optional() }) });
@@ -52,10 +55,7 @@ export function bcdAnswer<T>(output: HostOutput, schema: z.ZodType<T>, what: str
     });
   }
   const refused = refusal.safeParse(value);
-  if (!refused.success) {
-    assertDone(output, what);
-    throw new ControlError('INTERNAL', `${what}: unreachable`);
-  }
+  if (!refused.success) throw failed(output, what);
   const { code, message } = refused.data.error;
   throw new ControlError(codeFrom(code), `${what}, on the machine: ${word(message)}`, { details: { reason: 'host-refused', step: what } });
 }

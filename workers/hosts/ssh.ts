@@ -8,7 +8,7 @@ import { Client, type ClientErrorExtensions, type ConnectConfig, type ServerHost
 import type { HostAccess } from '../../domain/enrolment/order.ts';
 import { ControlError, isControlError } from '../../domain/errors.ts';
 import { second } from '../../domain/time.ts';
-import { hostKeyFingerprint } from '../../services/enrolments/index.ts';
+import { sshFingerprint } from '../../pki/ssh/index.ts';
 import type { HostCredential } from './credential.ts';
 
 export interface HostConnection {
@@ -65,13 +65,13 @@ export async function dialHost(options: DialOptions): Promise<HostConnection> {
       return await dialOnce({ ...options, kinds, seen });
     } catch (error) {
       const key = seen.key;
-      if (key === undefined || hostKeyFingerprint(key) === options.hostKey) {
+      if (key === undefined || sshFingerprint(key) === options.hostKey) {
         // It has no key of another kind to show: what it showed is all there is.
         if (shown.length > 0 && isControlError(error) && error.code === 'UNSUPPORTED') throw mismatch(options, shown);
         throw error;
       }
       const kind = key.subarray(4, 4 + key.readUInt32BE(0)).toString('latin1');
-      shown.push(`${kind} ${hostKeyFingerprint(key)}`);
+      shown.push(`${kind} ${sshFingerprint(key)}`);
       kinds = kinds.filter((one) => one !== kind && !(kind === 'ssh-rsa' && one.startsWith('rsa-')));
       if (kinds.length === 0 || shown.length >= hostKeyAlgorithms.length) throw mismatch(options, shown);
     }
@@ -111,7 +111,7 @@ function dialOnce({ access, hostKey, credential, withinMs = 20 * second, kinds, 
     algorithms: { serverHostKey: [...kinds] },
     hostVerifier: (key: Buffer) => {
       seen.key = key;
-      return hostKeyFingerprint(key) === hostKey;
+      return sshFingerprint(key) === hostKey;
     },
     ...authentication(credential),
   };

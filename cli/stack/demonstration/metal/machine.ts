@@ -6,6 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { second } from '../../../../domain/time.ts';
+import { shellQuoted } from '../../../../runtime/shell.ts';
 import { entryOf } from '../../entries.ts';
 import type { PowerEvent, RackMachine } from './rack.ts';
 
@@ -108,13 +109,11 @@ function kill(child: ChildProcess, signal: NodeJS.Signals): void {
 
 /** In a shell, where a kernel would start what is on the disk: the system joins with what it finds there, and stays. */
 function handOver(system: string, overlap: readonly string[]): string {
-  const bcd = [process.execPath, ...entry.args].map(quoted).join(' ');
-  const folder = quoted(system);
+  const bcd = [process.execPath, ...entry.args].map(shellQuoted).join(' ');
+  const folder = shellQuoted(system);
   const join_ = `${bcd} join --replace --attestor provisioned --wait 120 --data-dir ${folder} @"$BETTER_COMPUTE_SEED/bc-join"`;
   return `${join_} && exec ${bcd} run --data-dir ${folder} ${overlap.join(' ')}`;
 }
-
-const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** As iPXE does: again and again, for as long as it is told to wait. null: it was turned off meanwhile. */
 async function askBootServer({ bootUrl, machine, say }: HardwareOptions, isOn: () => boolean): Promise<string | null> {
